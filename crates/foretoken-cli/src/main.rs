@@ -1,0 +1,2 @@
+//! The `foretoken` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Model files, tokenizers and chat templates: untrusted bytes end here.

@@ -1,0 +1,1 @@
+//! SIMD kernels for few rows and the worker pool: slices in, slices out.
