@@ -1,8 +1,12 @@
 //! SIMD kernels for few rows and the worker pool: slices in, slices out.
 
+pub mod arena;
 mod isa;
+pub mod matmul;
 pub mod ops;
 pub mod pool;
+pub mod quant;
 mod simd;
 
 pub use isa::{Avx2, Avx512, Isa};
+pub use quant::WeightType;
