@@ -138,8 +138,12 @@ impl Simd for Avx2 {
         both!(_mm256_cmp_ps::<_CMP_EQ_OQ>(a, b))
     }
     #[inline(always)]
-    fn is_nan(self, a: F) -> F {
-        both!(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
+    fn unordered(self, a: F, b: F) -> F {
+        both!(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
+    }
+    #[inline(always)]
+    fn or_m(self, a: F, b: F) -> F {
+        both!(_mm256_or_ps(a, b))
     }
     #[inline(always)]
     fn select(self, m: F, a: F, b: F) -> F {

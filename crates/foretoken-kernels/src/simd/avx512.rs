@@ -100,8 +100,12 @@ impl Simd for Avx512 {
         op!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b))
     }
     #[inline(always)]
-    fn is_nan(self, a: __m512) -> __mmask16 {
-        op!(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a))
+    fn unordered(self, a: __m512, b: __m512) -> __mmask16 {
+        op!(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
+    }
+    #[inline(always)]
+    fn or_m(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
     }
     #[inline(always)]
     fn select(self, m: __mmask16, a: __m512, b: __m512) -> __m512 {

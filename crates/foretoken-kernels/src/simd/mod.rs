@@ -61,7 +61,9 @@ pub(crate) trait Simd: Copy {
     fn ge(self, a: Self::F, b: Self::F) -> Self::M;
     /// `a == b`, false for NaN.
     fn eq(self, a: Self::F, b: Self::F) -> Self::M;
-    fn is_nan(self, a: Self::F) -> Self::M;
+    /// Whether either is NaN.
+    fn unordered(self, a: Self::F, b: Self::F) -> Self::M;
+    fn or_m(self, a: Self::M, b: Self::M) -> Self::M;
     /// `a` where the mask is set, `b` elsewhere.
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     /// Lane 0 in bit 0.

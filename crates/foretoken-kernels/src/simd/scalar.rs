@@ -102,8 +102,12 @@ impl Simd for Scalar {
         zip(a, b, |a, b| a == b)
     }
     #[inline(always)]
-    fn is_nan(self, a: F) -> M {
-        map(a, f32::is_nan)
+    fn unordered(self, a: F, b: F) -> M {
+        zip(a, b, |a, b| a.is_nan() || b.is_nan())
+    }
+    #[inline(always)]
+    fn or_m(self, a: M, b: M) -> M {
+        zip(a, b, |a, b| a || b)
     }
     #[inline(always)]
     fn select(self, m: M, a: F, b: F) -> F {

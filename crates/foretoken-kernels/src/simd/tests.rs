@@ -50,7 +50,9 @@ fn every_operation_lanes<S: Simd>(
     floats(s.min(va, vb));
     floats(s.select(s.lt(va, vb), va, vc));
     floats(s.float_from_bits(s.to_bits(va)));
-    results.masks = [s.lt(va, vb), s.ge(va, vb), s.eq(va, vb), s.is_nan(va)].map(|m| s.bits(m)).to_vec();
+    let masks = [s.lt(va, vb), s.ge(va, vb), s.eq(va, vb), s.unordered(va, vb)];
+    results.masks = masks.map(|m| s.bits(m)).to_vec();
+    results.masks.push(s.bits(s.or_m(masks[0], masks[2])));
     s.store_f16(va, &mut results.halves);
     let sums = s.add_d(s.add_d(s.zero_d(), va), vb);
     let mut doubles = [0.0; LANES];
