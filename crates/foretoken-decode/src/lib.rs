@@ -1,9 +1,29 @@
 //! Token trees, the coupled sampler, drafters, the budget and the decode loop.
 //!
-//! Pure: no tensors, files, threads, tokenizer or clock. Generic over [`target::Target`].
+//! Pure: no tensors, files, threads, tokenizer or clock. Generic over [`target::Target`], [`Detokenize`] and [`Clock`].
+//! Start at [`Decoder`].
 
+pub mod acceptors;
+pub mod budget;
+mod clock;
+mod decoder;
+pub mod drafters;
+mod generation;
+mod request;
+pub mod sampler;
+mod sequence;
+mod stop;
 pub mod target;
+mod trace;
 pub mod tree;
+
+pub use clock::Clock;
+pub use decoder::{Decoder, DecoderOptions, DrafterStats, Event, Reclaim};
+pub use generation::Detokenize;
+pub use request::{DraftPolicy, FinishReason, Request, RequestError};
+pub use sequence::RequestId;
+pub use stop::StopMatcher;
+pub use trace::{DepthCount, GuessTrace, PassTrace, Recorder, RequestStats, SequenceTrace};
 
 /// A token's id in the target's vocabulary.
 pub type TokenId = u32;

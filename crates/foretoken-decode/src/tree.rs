@@ -70,6 +70,22 @@ impl TokenTree {
         self.nodes.len() - 1
     }
 
+    /// Becomes a copy of `other` and keeps the allocation.
+    pub fn copy_from(&mut self, other: &TokenTree) {
+        self.nodes.clone_from(&other.nodes);
+        self.given = other.given;
+    }
+
+    /// Drops the guesses.
+    pub fn keep_given(&mut self) {
+        self.nodes.truncate(self.given);
+    }
+
+    /// Raises a guess's estimated probability to at least `p`.
+    pub fn raise(&mut self, node: NodeId, p: f32) {
+        self.nodes[node].p = self.nodes[node].p.max(p);
+    }
+
     /// The last given node.
     pub fn anchor(&self) -> NodeId {
         self.given - 1

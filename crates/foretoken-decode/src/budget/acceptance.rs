@@ -1,0 +1,137 @@
+//! How often guesses come true: by drafter, depth and the confidence that the drafter gave, with forgetting.
+//!
+//! Every proposal is scored against the text that came, whether its rows were run or not. That costs nothing, so an
+//! estimate stays fresh while nothing is drafted, and drafting returns by itself when it would pay again.
+
+use crate::TokenId;
+use crate::tree::{Node, NodeId, Source, TokenTree};
+
+const DEPTHS: usize = 8;
+const BUCKETS: usize = 4;
+
+/// Decaying counts of guesses whose parent came true.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    hits: f32,
+    trials: f32,
+}
+
+impl Cell {
+    fn observe(&mut self, hit: bool, keep: f32) {
+        self.hits = self.hits * keep + f32::from(u8::from(hit));
+        self.trials = self.trials * keep + 1.0;
+    }
+
+    /// The mean, with `prior` counted as `weight` trials.
+    fn mean(&self, prior: f32, weight: f32) -> f32 {
+        (self.hits + weight * prior) / (self.trials + weight)
+    }
+}
+
+/// One table of estimates.
+#[derive(Clone, Debug, Default)]
+pub struct Acceptance {
+    cells: Vec<[[Cell; BUCKETS]; DEPTHS]>,
+}
+
+impl Acceptance {
+    /// Trials that a prior counts for.
+    const PRIOR_WEIGHT: f32 = 2.0;
+
+    fn cell(&self, node: &Node, depth: usize) -> Cell {
+        let index = (depth.max(1) - 1).min(DEPTHS - 1);
+        self.cells.get(node.source.0 as usize).map_or(Cell::default(), |table| table[index][bucket(node.p)])
+    }
+
+    fn observe(&mut self, node: &Node, depth: usize, hit: bool, keep: f32) {
+        let source = node.source.0 as usize;
+        if self.cells.len() <= source {
+            self.cells.resize(source + 1, Default::default());
+        }
+        let index = (depth.max(1) - 1).min(DEPTHS - 1);
+        self.cells[source][index][bucket(node.p)].observe(hit, keep);
+    }
+}
+
+/// Quarters of the confidence.
+fn bucket(p: f32) -> usize {
+    ((p.clamp(0.0, 1.0) * BUCKETS as f32) as usize).min(BUCKETS - 1)
+}
+
+/// Estimates over all sequences: where a new sequence starts.
+#[derive(Clone, Debug, Default)]
+pub struct SharedAcceptance(Acceptance);
+
+impl SharedAcceptance {
+    const KEEP: f32 = 0.995;
+}
+
+/// Estimates of one sequence, and the guess whose truth is not yet known to its end.
+#[derive(Clone, Debug)]
+pub struct SequenceAcceptance {
+    own: Acceptance,
+    /// A proposal that has come true down to `open`.
+    tree: TokenTree,
+    open: Option<NodeId>,
+}
+
+impl Default for SequenceAcceptance {
+    fn default() -> Self {
+        Self { own: Acceptance::default(), tree: TokenTree::new(&[0]), open: None }
+    }
+}
+
+impl SequenceAcceptance {
+    /// About the last 16 trials count.
+    const KEEP: f32 = 0.94;
+
+    /// Estimated chance that `node`, `depth` below the anchor, comes true given its parent.
+    pub fn estimate(&self, node: &Node, depth: usize, shared: &SharedAcceptance) -> f32 {
+        let shared = shared.0.cell(node, depth).mean(node.p, Acceptance::PRIOR_WEIGHT);
+        self.own.cell(node, depth).mean(shared, Acceptance::PRIOR_WEIGHT)
+    }
+
+    /// Scores a proposal, made before these tokens came, and the open one from earlier passes.
+    pub fn score(&mut self, proposal: &TokenTree, tokens: &[TokenId], shared: &mut SharedAcceptance) {
+        let end = self.own.walk(proposal, proposal.anchor(), tokens, shared);
+        match self.open {
+            Some(node) => self.open = self.own.walk(&self.tree, node, tokens, shared),
+            None if end.is_some() => {
+                self.tree.copy_from(proposal);
+                self.open = end;
+            }
+            None => {}
+        }
+    }
+}
+
+impl Acceptance {
+    /// Follows the tokens down the tree; returns the node where they end while guesses hang below it.
+    fn walk(
+        &mut self,
+        tree: &TokenTree,
+        mut node: NodeId,
+        tokens: &[TokenId],
+        shared: &mut SharedAcceptance,
+    ) -> Option<NodeId> {
+        let anchor_depth = tree.nodes()[tree.anchor()].depth;
+        for &token in tokens {
+            let mut next = None;
+            for child in tree.children(node) {
+                let guess = &tree.nodes()[child];
+                let depth = (guess.depth - anchor_depth) as usize;
+                let hit = guess.token == token;
+                self.observe(guess, depth, hit, SequenceAcceptance::KEEP);
+                shared.0.observe(guess, depth, hit, SharedAcceptance::KEEP);
+                next = if hit { Some(child) } else { next };
+            }
+            node = next?;
+        }
+        tree.children(node).next().map(|_| node)
+    }
+}
+
+/// The drafter's index in a source.
+pub fn source_of(drafter: usize) -> Source {
+    Source(u8::try_from(drafter + 1).expect("fewer than 255 drafters"))
+}

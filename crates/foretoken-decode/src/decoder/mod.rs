@@ -1,0 +1,251 @@
+//! The loop: draft, trim, verify, decide, trim, commit, observe, for many sequences at once.
+
+mod phases;
+mod room;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::TokenId;
+use crate::acceptors::Rows;
+use crate::budget::{Budget, CostModel};
+use crate::clock::Clock;
+use crate::drafters::Drafter;
+use crate::generation::Detokenize;
+use crate::request::{FinishReason, Request, RequestError};
+use crate::sampler::{Scratch, TokenLogprobs};
+use crate::sequence::{RequestId, Sequence};
+use crate::target::{Cache, SequenceId, Target, TargetError, Work};
+use crate::trace::{Recorder, RequestStats};
+use crate::tree::NodeId;
+
+/// Sizes of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderOptions {
+    /// Most rows of a pass; long prompts are run in chunks of at most this.
+    pub max_rows: usize,
+    /// Most guesses that a drafter may propose for a sequence, and most that a pass runs for all of them.
+    pub max_draft: usize,
+}
+
+impl Default for DecoderOptions {
+    fn default() -> Self {
+        Self { max_rows: 512, max_draft: 32 }
+    }
+}
+
+/// What a pass brought for one request.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// Whose.
+    pub request: RequestId,
+    /// New tokens: none while the prompt is run.
+    pub tokens: &'a [TokenId],
+    /// New text, whole characters: may lag behind the tokens while it could become a stop string.
+    pub text: &'a str,
+    /// One per token when asked for.
+    pub logprobs: &'a [TokenLogprobs],
+    /// Counts so far.
+    pub stats: &'a RequestStats,
+    /// Tokens in the cache.
+    pub cached: usize,
+    /// Set on the last event.
+    pub finish: Option<&'a FinishReason>,
+    /// On the last event of a request with `keep_cache`: the sequence that stays open, now the caller's.
+    pub kept: Option<SequenceId>,
+}
+
+/// Frees pages of a full cache that no request of the decoder uses.
+pub type Reclaim<Cache> = dyn FnMut(&mut Cache, usize) -> bool + Send;
+
+/// Drafts of a drafter that were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrafterStats {
+    /// The drafter's name.
+    pub name: &'static str,
+    /// Guesses proposed.
+    pub proposed: usize,
+    /// Of these, tokens outside the vocabulary.
+    pub unknown_tokens: usize,
+    /// Of these, too many or too deep.
+    pub over_limit: usize,
+}
+
+/// Decodes many requests over one target, plainly or with drafts: the text is the same.
+pub struct Decoder<T: Target, D, C> {
+    target: T,
+    cache: T::Cache,
+    detokenize: D,
+    clock: C,
+    options: DecoderOptions,
+    drafters: Vec<Box<dyn Drafter<T>>>,
+    drafter_stats: Vec<DrafterStats>,
+    budget: Budget,
+    recorder: Option<Box<dyn Recorder>>,
+    reclaim: Option<Box<Reclaim<T::Cache>>>,
+    /// Oldest first.
+    sequences: Vec<Sequence>,
+    /// Indices of the sequences in this pass.
+    batch: Vec<usize>,
+    scratch: RefCell<Scratch>,
+    map: Vec<Option<NodeId>>,
+    next_id: u64,
+    last_end: Option<Duration>,
+}
+
+impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
+    /// A decoder without drafters.
+    pub fn new(target: T, cache: T::Cache, detokenize: D, clock: C, cost: CostModel) -> Self {
+        Self {
+            target,
+            cache,
+            detokenize,
+            clock,
+            options: DecoderOptions::default(),
+            drafters: Vec::new(),
+            drafter_stats: Vec::new(),
+            budget: Budget::new(cost),
+            recorder: None,
+            reclaim: None,
+            sequences: Vec::new(),
+            batch: Vec::new(),
+            scratch: RefCell::default(),
+            map: Vec::new(),
+            next_id: 0,
+            last_end: None,
+        }
+    }
+
+    /// With these sizes.
+    pub fn with_options(mut self, options: DecoderOptions) -> Self {
+        assert!(options.max_rows > 0, "a pass has rows");
+        self.options = options;
+        self
+    }
+
+    /// Adds a drafter. With several, their trees are merged.
+    pub fn with_drafter(mut self, drafter: Box<dyn Drafter<T>>) -> Self {
+        assert!(self.sequences.is_empty(), "drafters are set before requests");
+        self.drafter_stats.push(DrafterStats { name: drafter.name(), ..DrafterStats::default() });
+        self.drafters.push(drafter);
+        self
+    }
+
+    /// Hands every pass to a recorder.
+    pub fn with_recorder(mut self, recorder: Box<dyn Recorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// Asked first when the cache is full, with the number of pages missing: whether it has freed any.
+    pub fn with_reclaim(mut self, reclaim: Box<Reclaim<T::Cache>>) -> Self {
+        self.reclaim = Some(reclaim);
+        self
+    }
+
+    /// Takes a request in. It runs from the next step on, or when those before it have made room.
+    pub fn admit(&mut self, request: Request) -> Result<RequestId, RequestError> {
+        let context_size = self.target.context_size();
+        request.validate(self.target.vocab_size(), context_size)?;
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let sequence = request.cached.unwrap_or_else(|| self.cache.open());
+        // The last prompt token's row has to be run for its logits.
+        self.cache.truncate(sequence, request.prompt.len() - 1);
+        let mut state = Sequence::new(id, sequence, request, context_size, self.drafters.len());
+        state.stats.cached_tokens = self.cache.committed(sequence);
+        state.waiting = self.sequences.iter().any(|s| s.waiting);
+        self.sequences.push(state);
+        Ok(id)
+    }
+
+    /// Ends a request at once; false when there is none of this id. Its last event comes with the next step.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        let found = self.sequences.iter_mut().find(|s| s.id == id);
+        found.map(|s| s.finish = Some(FinishReason::Cancelled)).is_some()
+    }
+
+    /// One pass over every sequence that fits, and its events; false when there is nothing to do. An error is a broken
+    /// promise of the target: nothing has been committed.
+    pub fn step(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool, TargetError> {
+        self.end_cancelled(sink);
+        if !self.plan() {
+            return Ok(false);
+        }
+        let begun = self.clock.now();
+        self.draft();
+        self.choose();
+        let drafted = self.clock.now();
+        let pass = loop {
+            let work: Vec<Work<'_>> = self.batch.iter().map(|&i| self.sequences[i].work()).collect();
+            let error = match self.target.verify(&mut self.cache, &work) {
+                Ok(pass) => break pass,
+                Err(error) => error,
+            };
+            drop(work);
+            let TargetError::CacheFull { needed, free } = error else { return Err(error) };
+            let reclaim = self.reclaim.as_deref_mut();
+            room::make(&mut self.sequences, &mut self.batch, &mut self.cache, reclaim, needed, free);
+            if self.batch.is_empty() {
+                self.deliver_finished(sink);
+                return Ok(true);
+            }
+        };
+        let verified = self.clock.now();
+        for (work, &index) in self.batch.iter().enumerate() {
+            let sequence = &mut self.sequences[index];
+            sequence.decide(Rows::new(pass, work), &mut self.scratch.borrow_mut());
+            sequence.trim(&self.detokenize);
+            self.cache.commit(sequence.sequence, &sequence.verdict.path);
+            sequence.advance(&mut self.budget.shared);
+        }
+        if !self.drafters.is_empty() {
+            let seen = self.batch.iter().enumerate();
+            let seen: Vec<_> = seen.map(|(work, &i)| self.sequences[i].observation(Rows::new(pass, work))).collect();
+            self.drafters.iter_mut().for_each(|drafter| drafter.observe(&seen));
+        }
+        self.account(begun, drafted, verified);
+        self.deliver(sink);
+        Ok(true)
+    }
+
+    /// Whether there is nothing left to do.
+    pub fn is_idle(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// Number of requests taken in and not ended.
+    pub fn n_requests(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Costs and acceptance as known now.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// One per drafter.
+    pub fn drafter_stats(&self) -> &[DrafterStats] {
+        &self.drafter_stats
+    }
+
+    /// The target.
+    pub fn target(&self) -> &T {
+        &self.target
+    }
+
+    /// The target, between steps.
+    pub fn target_mut(&mut self) -> &mut T {
+        &mut self.target
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &T::Cache {
+        &self.cache
+    }
+
+    /// The cache, between steps, for sequences that are not the decoder's.
+    pub fn cache_mut(&mut self) -> &mut T::Cache {
+        &mut self.cache
+    }
+}

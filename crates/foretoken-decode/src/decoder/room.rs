@@ -1,0 +1,44 @@
+//! What to do when the cache is full: run fewer rows, then send the youngest request back. It is computed again later.
+
+use super::Reclaim;
+use crate::request::FinishReason;
+use crate::sequence::Sequence;
+use crate::target::{Cache, TargetError};
+
+/// Makes the pass smaller or the cache emptier, one step at a time. A request that does not fit even alone ends; the
+/// batch is empty when nothing is left to run in this pass.
+pub(super) fn make<C: Cache>(
+    sequences: &mut [Sequence],
+    batch: &mut Vec<usize>,
+    cache: &mut C,
+    reclaim: Option<&mut Reclaim<C>>,
+    needed: usize,
+    free: usize,
+) {
+    if reclaim.is_some_and(|reclaim| reclaim(cache, needed.saturating_sub(free).max(1))) {
+        return;
+    }
+    let drafted = batch.iter().any(|&i| sequences[i].tree.len() > sequences[i].tree.given());
+    if drafted {
+        batch.iter().for_each(|&i| sequences[i].drop_guesses());
+        return;
+    }
+    let holds = |s: &Sequence, cache: &C| !s.waiting && cache.committed(s.sequence) > 0;
+    let oldest = sequences.iter().position(|s| !s.waiting).expect("the batch is not empty");
+    let youngest = (oldest + 1..sequences.len()).rev().find(|&i| holds(&sequences[i], cache) || batch.contains(&i));
+    match youngest {
+        Some(index) => {
+            let sequence = &mut sequences[index];
+            cache.truncate(sequence.sequence, 0);
+            sequence.waiting = true;
+            sequence.stats.preempted += 1;
+            batch.retain(|&i| i != index);
+        }
+        None => {
+            sequences[oldest].finish = Some(FinishReason::Target(TargetError::CacheFull { needed, free }));
+            sequences[oldest].generation.flush();
+            sequences[oldest].verdict.clear();
+            batch.clear();
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Propose what may come next. One file per drafter.
+//!
+//! To add one: write `drafters/<name>.rs`, list it in [`NAMES`] and [`by_name`], add it to `tests/lossless.rs`. A drafter
+//! cannot change the text, so it may be adaptive, timed and even wrong.
+
+mod none;
+mod prompt_lookup;
+
+pub use none::NoDraft;
+pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
+
+use crate::TokenId;
+use crate::acceptors::{Rows, Verdict};
+use crate::sampler::Draw;
+use crate::target::{SequenceId, Target};
+use crate::tree::{NodeId, Source, TokenTree};
+
+/// Drafters that need nothing but the text, by the name that `--draft` takes.
+pub const NAMES: &[&str] = &["none", "prompt_lookup"];
+
+/// A drafter with its default options; `None` for a name not in [`NAMES`].
+pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
+    match name {
+        "none" => Some(Box::new(NoDraft)),
+        "prompt_lookup" => Some(Box::new(PromptLookup::default())),
+        _ => None,
+    }
+}
+
+/// Guesses continuations of many sequences at once and learns from every pass.
+pub trait Drafter<T: Target>: Send {
+    /// The name that flags and statistics use.
+    fn name(&self) -> &'static str;
+
+    /// Adds guesses below each draft's anchor. It may run rows of its own on the target; they must not stay in the
+    /// sequences' cache. What breaks the limits is left out and counted.
+    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache);
+
+    /// Sees every pass: prompt rows and other drafters' rows too.
+    fn observe(&mut self, _passes: &[Observation<'_>]) {}
+
+    /// The sequence is over.
+    fn forget(&mut self, _sequence: SequenceId) {}
+}
+
+/// One sequence to draft for.
+pub struct Draft<'a> {
+    /// Whose text.
+    pub sequence: SequenceId,
+    /// Prompt and output so far, all of it decided; the last token is the anchor.
+    pub tokens: &'a [TokenId],
+    /// Only the anchor at first.
+    pub tree: &'a mut TokenTree,
+    /// To put on every guess.
+    pub source: Source,
+    /// What can be used.
+    pub limits: Limits,
+    /// Draws with the target's own processors and noise.
+    pub draw: Draw<'a>,
+}
+
+impl Draft<'_> {
+    /// Adds a guess below `parent`, which must be the anchor or a guess of this tree.
+    pub fn push(&mut self, parent: NodeId, token: TokenId, p: f32) -> NodeId {
+        self.tree.push(parent, token, self.source, p)
+    }
+}
+
+/// What can be used of a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most guesses.
+    pub max_nodes: usize,
+    /// Most guesses on one path: more tokens than that are not wanted or do not fit.
+    pub max_depth: usize,
+    /// Token ids are below this.
+    pub vocab_size: usize,
+}
+
+/// What a pass was and decided for one sequence.
+#[derive(Clone, Copy)]
+pub struct Observation<'a> {
+    /// Whose rows.
+    pub sequence: SequenceId,
+    /// Prompt and output after the pass.
+    pub tokens: &'a [TokenId],
+    /// Number of `tokens` that stood before the tree's first node.
+    pub start: usize,
+    /// The rows that were run.
+    pub tree: &'a TokenTree,
+    /// Their results.
+    pub rows: Rows<'a>,
+    /// What was kept; without tokens when the pass ran only a part of the prompt.
+    pub verdict: &'a Verdict,
+}

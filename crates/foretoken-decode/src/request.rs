@@ -1,0 +1,153 @@
+//! What a caller asks for, why it can be refused, and how it ends.
+
+use std::sync::Arc;
+
+use crate::TokenId;
+use crate::sampler::{SampleError, SamplerSettings, SettingsError};
+use crate::target::{SequenceId, TargetError};
+
+/// One text to continue.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// At least one token, fewer than the context holds.
+    pub prompt: Vec<TokenId>,
+    /// A cached sequence to start from; its committed tokens must be a prefix of the prompt. The decoder takes it over.
+    pub cached: Option<SequenceId>,
+    /// How tokens are drawn.
+    pub sampler: SamplerSettings,
+    /// Ends with [`FinishReason::Length`] after this many tokens; `None`: when the context is full.
+    pub max_tokens: Option<usize>,
+    /// End tokens are masked and stop strings ignored until this many tokens are there.
+    pub min_tokens: usize,
+    /// Tokens that end the text: the model's end-of-generation ids and the caller's own.
+    pub end_tokens: Arc<[TokenId]>,
+    /// End tokens do not end the text.
+    pub ignore_eos: bool,
+    /// Strings that end the text and are not part of it.
+    pub stop: Vec<String>,
+    /// Log-probabilities of each token, and of this many of the likeliest beside it.
+    pub logprobs: Option<usize>,
+    /// How much to draft.
+    pub draft: DraftPolicy,
+    /// Leave the cached sequence open at the end, for a later request to start from.
+    pub keep_cache: bool,
+}
+
+/// How many guesses a request runs per pass. The text is the same under all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftPolicy {
+    /// None, and no drafter is asked.
+    Off,
+    /// As many as pay, by the cost table and the acceptance seen.
+    Budget,
+    /// Up to this many, the likeliest first, whatever they cost.
+    Width(usize),
+}
+
+impl Request {
+    /// A request with default settings and nothing that ends it but length and context.
+    pub fn new(prompt: Vec<TokenId>) -> Self {
+        Self {
+            prompt,
+            cached: None,
+            sampler: SamplerSettings::default(),
+            max_tokens: None,
+            min_tokens: 0,
+            end_tokens: Arc::new([]),
+            ignore_eos: false,
+            stop: Vec::new(),
+            logprobs: None,
+            draft: DraftPolicy::Budget,
+            keep_cache: false,
+        }
+    }
+
+    /// Checks everything that can be wrong before the first pass.
+    pub fn validate(&self, vocab_size: usize, context_size: usize) -> Result<(), RequestError> {
+        let unknown = |tokens: &[TokenId]| tokens.iter().copied().find(|&token| token as usize >= vocab_size);
+        if self.prompt.is_empty() {
+            return Err(RequestError::EmptyPrompt);
+        }
+        if self.prompt.len() >= context_size {
+            return Err(RequestError::PromptTooLong { len: self.prompt.len(), limit: context_size });
+        }
+        if let Some(token) = unknown(&self.prompt) {
+            return Err(RequestError::UnknownToken { token, vocab_size });
+        }
+        if let Some(token) = unknown(&self.end_tokens) {
+            return Err(RequestError::UnknownToken { token, vocab_size });
+        }
+        if self.max_tokens == Some(0) {
+            return Err(RequestError::NoTokens);
+        }
+        if self.max_tokens.is_some_and(|max| self.min_tokens > max) {
+            let max = self.max_tokens.unwrap_or(0);
+            return Err(RequestError::MinAboveMax { min: self.min_tokens, max });
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return Err(RequestError::EmptyStop);
+        }
+        self.sampler.validate(vocab_size)?;
+        Ok(())
+    }
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    /// Nothing to continue.
+    #[error("the prompt is empty, and must have at least one token")]
+    EmptyPrompt,
+    /// No room for a single new token.
+    #[error("the prompt has {len} tokens, and the context of {limit} must have room for at least one more")]
+    PromptTooLong {
+        /// Tokens in the prompt.
+        len: usize,
+        /// The context size.
+        limit: usize,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token {token} is outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The id.
+        token: TokenId,
+        /// The vocabulary's size.
+        vocab_size: usize,
+    },
+    /// No tokens asked for.
+    #[error("max_tokens is 0, and must be at least 1")]
+    NoTokens,
+    /// More tokens needed than allowed.
+    #[error("min_tokens is {min}, and must be at most max_tokens, which is {max}")]
+    MinAboveMax {
+        /// Least number.
+        min: usize,
+        /// Greatest number.
+        max: usize,
+    },
+    /// A stop string that every text ends with.
+    #[error("a stop string is empty, and must have at least one character")]
+    EmptyStop,
+    /// A sampler setting.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// Why a request ended.
+#[derive(Debug)]
+pub enum FinishReason {
+    /// An end token was drawn. It is among the tokens and not in the text.
+    EndToken(TokenId),
+    /// The stop string of this index. The text ends before it; the token that completed it is the last.
+    StopString(usize),
+    /// `max_tokens` was reached.
+    Length,
+    /// Prompt and output fill the context.
+    ContextFull,
+    /// The caller took it back.
+    Cancelled,
+    /// The model's row could not be drawn from.
+    Sample(SampleError),
+    /// The cache cannot hold the sequence even alone.
+    Target(TargetError),
+}

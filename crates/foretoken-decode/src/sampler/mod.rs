@@ -1,0 +1,250 @@
+//! Coupled sampling: the token at a position is a function of (logits, settings, seed, position) alone.
+//!
+//! It is the argmax over allowed tokens of `z + g`: `z = (logit - max) / T` after every processor, `g` Gumbel noise keyed
+//! by position and token (the Gumbel-max trick; Daliri et al. 2024, arXiv 2408.07978, for its use as a coupling). How a
+//! draft was made cannot matter, and a drafter that draws with the same noise agrees with the target most often.
+
+mod gumbel;
+mod history;
+mod logprobs;
+mod noise;
+mod settings;
+mod support;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+pub use history::History;
+pub(crate) use history::TokenHasher;
+pub use logprobs::TokenLogprobs;
+pub use noise::{NoiseKey, Purpose, gumbel};
+pub use settings::{SamplerSettings, SettingsError};
+pub use support::Candidate;
+
+use crate::TokenId;
+use crate::tree::{NodeId, TokenTree};
+use support::{Support, Tempered};
+
+/// Why no token can be drawn from a row: an error of that request alone.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SampleError {
+    /// A logit is no number.
+    #[error("the logit of token {token} at position {position} is NaN")]
+    Nan {
+        /// The first such token.
+        token: TokenId,
+        /// Where the next token would stand.
+        position: usize,
+    },
+    /// A logit is positive infinity.
+    #[error("the logit of token {token} at position {position} is infinite")]
+    Infinite {
+        /// The first such token.
+        token: TokenId,
+        /// Where the next token would stand.
+        position: usize,
+    },
+    /// Every token is masked.
+    #[error("no token is allowed at position {position}")]
+    EmptySupport {
+        /// Where the next token would stand.
+        position: usize,
+    },
+}
+
+/// Buffers for one draw at a time, shared by all sequences of a thread.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    row: Vec<f32>,
+    candidates: Vec<Candidate>,
+    best: Vec<(f64, TokenId)>,
+}
+
+/// The sampler of one sequence: its settings and the text so far.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    settings: SamplerSettings,
+    history: History,
+    /// Never drawn before position `banned_until`.
+    banned: Arc<[TokenId]>,
+    banned_until: usize,
+    logprobs: Option<usize>,
+}
+
+impl Sampler {
+    /// A sampler for what follows `prompt`. `settings` have been validated.
+    pub fn new(settings: SamplerSettings, prompt: &[TokenId]) -> Self {
+        let history = History::new(&settings, prompt);
+        Self { settings, history, banned: Arc::new([]), banned_until: 0, logprobs: None }
+    }
+
+    /// Masks `tokens` at positions before `until`: end tokens before the least number of tokens is reached.
+    pub fn ban_until(mut self, tokens: Arc<[TokenId]>, until: usize) -> Self {
+        (self.banned, self.banned_until) = (tokens, until);
+        self
+    }
+
+    /// Reports the log-probability of each token drawn, and of this many of the likeliest beside it.
+    pub fn with_logprobs(mut self, n_top: Option<usize>) -> Self {
+        self.logprobs = n_top;
+        self
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &SamplerSettings {
+        &self.settings
+    }
+
+    /// Position of the token the next draw is for.
+    pub fn position(&self) -> usize {
+        self.history.position()
+    }
+
+    /// Moves on by a token.
+    pub fn push(&mut self, token: TokenId) {
+        self.history.push(token);
+    }
+
+    /// Takes the last token back.
+    pub fn pop(&mut self) {
+        self.history.pop();
+    }
+
+    /// The token at the current position, given its row of logits `[vocab_size]`.
+    pub fn draw(&self, logits: &[f32], scratch: &mut Scratch) -> Result<TokenId, SampleError> {
+        self.draw_best(logits, 1, scratch)?;
+        Ok(scratch.best[0].1)
+    }
+
+    /// The `k` tokens with the highest noisy scores, best first, into `out`: the first is what [`Sampler::draw`] gives.
+    /// Fewer when fewer are allowed.
+    pub fn draw_top(
+        &self,
+        logits: &[f32],
+        k: usize,
+        scratch: &mut Scratch,
+        out: &mut Vec<TokenId>,
+    ) -> Result<(), SampleError> {
+        self.draw_best(logits, k, scratch)?;
+        out.clear();
+        out.extend(scratch.best.iter().map(|&(_, token)| token));
+        Ok(())
+    }
+
+    /// Log-probabilities of a token drawn from a row, when they were asked for.
+    pub fn logprobs(&self, logits: &[f32], token: TokenId, scratch: &mut Scratch) -> Option<TokenLogprobs> {
+        self.logprobs.map(|n_top| TokenLogprobs::new(logits, token, n_top, &mut scratch.candidates))
+    }
+
+    /// Leaves the winners in `scratch.best`, at least one.
+    fn draw_best(&self, logits: &[f32], k: usize, scratch: &mut Scratch) -> Result<(), SampleError> {
+        let Scratch { row, candidates, best } = scratch;
+        let row = self.process(logits, row);
+        let position = self.position();
+        let (max, argmax) = scan(row, position)?;
+        best.clear();
+        if self.settings.temperature == 0.0 {
+            if k == 1 {
+                best.push((0.0, argmax));
+            } else {
+                support::top_k(row, k, candidates);
+                best.extend(candidates.iter().map(|c| (f64::from(c.logit), c.token)));
+            }
+            return Ok(());
+        }
+        let row = Tempered::new(row, max, self.settings.temperature);
+        let key = NoiseKey::new(self.settings.seed, self.settings.choice, position as u64, Purpose::Token);
+        match support::filter(row, &self.settings, candidates) {
+            Support::Listed => gumbel::best_of_list(row, candidates, key, k, best),
+            Support::UpTo(last) => gumbel::best_of_row(row, argmax, last, key, k, best),
+        }
+        Ok(())
+    }
+
+    /// The row after bias, penalties and masks: the row itself when there is nothing to do.
+    fn process<'a>(&self, logits: &'a [f32], buffer: &'a mut Vec<f32>) -> &'a [f32] {
+        let banning = self.position() < self.banned_until && !self.banned.is_empty();
+        if !banning && self.settings.logit_bias.is_empty() && !self.settings.penalises() {
+            return logits;
+        }
+        buffer.clear();
+        buffer.extend_from_slice(logits);
+        if self.settings.penalises() {
+            self.history.penalise(&self.settings, buffer);
+        }
+        for &(token, bias) in &self.settings.logit_bias {
+            buffer[token as usize] += bias;
+        }
+        if banning {
+            self.banned.iter().for_each(|&token| buffer[token as usize] = f32::NEG_INFINITY);
+        }
+        buffer
+    }
+}
+
+/// The largest logit and the lowest id that has it.
+fn scan(row: &[f32], position: usize) -> Result<(f32, TokenId), SampleError> {
+    let max = support::block_max(row);
+    if row.iter().any(|logit| logit.is_nan()) {
+        let token = row.iter().position(|logit| logit.is_nan()).expect("just seen") as TokenId;
+        return Err(SampleError::Nan { token, position });
+    }
+    let argmax = row.iter().position(|&logit| logit == max).unwrap_or(0) as TokenId;
+    match max {
+        f32::INFINITY => Err(SampleError::Infinite { token: argmax, position }),
+        f32::NEG_INFINITY => Err(SampleError::EmptySupport { position }),
+        _ => Ok((max, argmax)),
+    }
+}
+
+/// Lets a drafter draw as the target will: with the sequence's own processors and noise, at any node of its tree.
+pub struct Draw<'a> {
+    sampler: &'a mut Sampler,
+    scratch: &'a RefCell<Scratch>,
+}
+
+impl<'a> Draw<'a> {
+    /// A handle on a sequence whose sampler stands after the tree's anchor.
+    pub(crate) fn new(sampler: &'a mut Sampler, scratch: &'a RefCell<Scratch>) -> Self {
+        Self { sampler, scratch }
+    }
+
+    /// The token after `node` if `scores` `[vocab_size]` were the target's logits.
+    pub fn draw(&mut self, tree: &TokenTree, node: NodeId, scores: &[f32]) -> Result<TokenId, SampleError> {
+        self.at(tree, node, |sampler, scratch| sampler.draw(scores, scratch))
+    }
+
+    /// The `k` best siblings below `node`, best first, into `out`: a Gumbel top-k (Kool et al. 2019).
+    pub fn draw_top(
+        &mut self,
+        tree: &TokenTree,
+        node: NodeId,
+        scores: &[f32],
+        k: usize,
+        out: &mut Vec<TokenId>,
+    ) -> Result<(), SampleError> {
+        self.at(tree, node, |sampler, scratch| sampler.draw_top(scores, k, scratch, out))
+    }
+
+    /// Whether the target takes the likeliest token.
+    pub fn is_greedy(&self) -> bool {
+        self.sampler.settings.temperature == 0.0
+    }
+
+    fn at<R>(&mut self, tree: &TokenTree, node: NodeId, f: impl FnOnce(&Sampler, &mut Scratch) -> R) -> R {
+        let depth = push_path(self.sampler, tree, node);
+        let result = f(self.sampler, &mut self.scratch.borrow_mut());
+        (0..depth).for_each(|_| self.sampler.pop());
+        result
+    }
+}
+
+/// Pushes the guesses from below the anchor down to `node`; says how many.
+fn push_path(sampler: &mut Sampler, tree: &TokenTree, node: NodeId) -> usize {
+    if node <= tree.anchor() {
+        return 0;
+    }
+    let above = push_path(sampler, tree, tree.nodes()[node].parent);
+    sampler.push(tree.nodes()[node].token);
+    above + 1
+}

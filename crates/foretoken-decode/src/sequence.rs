@@ -1,0 +1,210 @@
+//! One request on its way through the loop.
+
+use std::cell::RefCell;
+
+use crate::TokenId;
+use crate::acceptors::{Acceptor, Coupled, Rows, Verdict};
+use crate::budget::{SequenceAcceptance, SharedAcceptance, source_of};
+use crate::drafters::{Draft, Limits, Observation};
+use crate::generation::{Detokenize, Generation};
+use crate::request::{DraftPolicy, FinishReason, Request};
+use crate::sampler::{Draw, Sampler, Scratch};
+use crate::target::{SequenceId, Want, Work};
+use crate::trace::{GuessTrace, RequestStats, SequenceTrace};
+use crate::tree::{NodeId, TokenTree};
+
+/// Names a request of a decoder; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// Everything about one request. The work to do is `tokens` not yet cached.
+pub(crate) struct Sequence {
+    pub id: RequestId,
+    pub sequence: SequenceId,
+    /// Prompt and output, all of it decided.
+    pub tokens: Vec<TokenId>,
+    pub policy: DraftPolicy,
+    pub keep_cache: bool,
+    /// Sent back until there is room.
+    pub waiting: bool,
+    pub generation: Generation,
+    pub sampler: Sampler,
+    pub acceptor: Box<dyn Acceptor>,
+    pub acceptance: SequenceAcceptance,
+    pub stats: RequestStats,
+    pub finish: Option<FinishReason>,
+
+    /// What each drafter proposed in this pass, below the anchor alone.
+    pub drafts: Vec<TokenTree>,
+    /// Their union.
+    pub proposal: TokenTree,
+    /// Where the guesses of `proposal` are in `tree`; `None` for those not run.
+    pub placed: Vec<Option<NodeId>>,
+    /// Tokens before this pass's first row.
+    pub start: usize,
+    /// The rows of this pass.
+    pub tree: TokenTree,
+    pub wants: Vec<Want>,
+    pub verdict: Verdict,
+}
+
+impl Sequence {
+    pub fn new(id: RequestId, sequence: SequenceId, request: Request, context_size: usize, n_drafters: usize) -> Self {
+        let min_position = request.prompt.len() + request.min_tokens;
+        let generation = Generation::new(&request, context_size);
+        let sampler = Sampler::new(request.sampler, &request.prompt)
+            .ban_until(request.end_tokens, min_position)
+            .with_logprobs(request.logprobs);
+        let anchor = &request.prompt[request.prompt.len() - 1..];
+        Self {
+            id,
+            sequence,
+            policy: request.draft,
+            keep_cache: request.keep_cache,
+            waiting: false,
+            generation,
+            sampler,
+            acceptor: Box::new(Coupled),
+            acceptance: SequenceAcceptance::default(),
+            stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
+            finish: None,
+            drafts: vec![TokenTree::new(anchor); n_drafters],
+            proposal: TokenTree::new(anchor),
+            placed: Vec::new(),
+            start: 0,
+            tree: TokenTree::new(anchor),
+            wants: Vec::new(),
+            verdict: Verdict::default(),
+            tokens: request.prompt,
+        }
+    }
+
+    /// Sets this pass's rows to the tokens from `cached` on, at most `max_rows` of them, and no guesses.
+    pub fn plan(&mut self, cached: usize, max_rows: usize) {
+        let end = self.tokens.len().min(cached + max_rows);
+        self.start = cached;
+        self.tree.reset(&self.tokens[cached..end]);
+        self.placed.clear();
+        self.proposal.reset(&self.tokens[self.tokens.len() - 1..]);
+        self.wants.clear();
+        self.wants.resize(end - cached, Want::Nothing);
+        if end == self.tokens.len() {
+            self.wants[end - cached - 1] = Want::Logits;
+        }
+    }
+
+    /// Stays out of this pass.
+    pub fn sit_out(&mut self) {
+        self.wants.clear();
+    }
+
+    /// Whether this pass decides tokens; otherwise it only runs a part of the prompt.
+    pub fn decides(&self) -> bool {
+        self.wants.get(self.tree.anchor()) == Some(&Want::Logits)
+    }
+
+    pub fn limits(&self, max_nodes: usize, vocab_size: usize) -> Limits {
+        let max_depth = self.generation.left() - 1;
+        Limits { max_nodes, max_depth, vocab_size }
+    }
+
+    /// A draft for drafter `index` to fill.
+    pub fn draft<'a>(
+        &'a mut self,
+        index: usize,
+        max_nodes: usize,
+        vocab_size: usize,
+        scratch: &'a RefCell<Scratch>,
+    ) -> Draft<'a> {
+        let limits = self.limits(max_nodes, vocab_size);
+        let tree = &mut self.drafts[index];
+        tree.reset(&self.tokens[self.tokens.len() - 1..]);
+        Draft {
+            sequence: self.sequence,
+            tokens: &self.tokens,
+            tree,
+            source: source_of(index),
+            limits,
+            draw: Draw::new(&mut self.sampler, scratch),
+        }
+    }
+
+    /// Adds guess `node` of the proposal, whose parent has been added, to this pass's rows.
+    pub fn run_guess(&mut self, node: NodeId) {
+        if self.placed.len() != self.proposal.len() {
+            self.placed.clear();
+            self.placed.resize(self.proposal.len(), None);
+            self.placed[0] = Some(self.tree.anchor());
+        }
+        let guess = self.proposal.nodes()[node];
+        let parent = self.placed[guess.parent].expect("parents are chosen before children");
+        self.placed[node] = Some(self.tree.push(parent, guess.token, guess.source, guess.p));
+        self.wants.push(Want::Logits);
+    }
+
+    /// Runs no guesses after all.
+    pub fn drop_guesses(&mut self) {
+        self.tree.keep_given();
+        self.wants.truncate(self.tree.given());
+        self.placed.clear();
+    }
+}
+
+/// What happens to a sequence in a pass, in this order.
+impl Sequence {
+    /// Its rows.
+    pub fn work(&self) -> Work<'_> {
+        Work { sequence: self.sequence, tree: &self.tree, wants: &self.wants }
+    }
+
+    /// Draws what the rows decide.
+    pub fn decide(&mut self, rows: Rows<'_>, scratch: &mut Scratch) {
+        self.verdict.reset(&self.tree);
+        if self.decides() {
+            self.acceptor.decide(&self.tree, rows, &mut self.sampler, scratch, &mut self.verdict);
+        }
+    }
+
+    /// Cuts the verdict where the text ends.
+    pub fn trim(&mut self, detokenize: &impl Detokenize) {
+        self.finish = self.generation.trim(&mut self.verdict, &self.tree, detokenize);
+    }
+
+    /// Takes the verdict's tokens, counts them and scores the drafters.
+    pub fn advance(&mut self, shared: &mut SharedAcceptance) {
+        let tokens = &self.verdict.tokens;
+        self.tokens.extend_from_slice(tokens);
+        match tokens.len() {
+            0 => self.stats.prompt_passes += usize::from(self.finish.is_none()),
+            n => self.stats.count(&self.tree, n),
+        }
+        if !tokens.is_empty() && self.policy != DraftPolicy::Off {
+            self.acceptance.score(&self.proposal, tokens, shared);
+        }
+    }
+
+    /// What drafters see of it.
+    pub fn observation<'a>(&'a self, rows: Rows<'a>) -> Observation<'a> {
+        let Self { sequence, tokens, start, tree, verdict, .. } = self;
+        Observation { sequence: *sequence, tokens, start: *start, tree, rows, verdict }
+    }
+
+    /// Its part in a trace.
+    pub fn trace(&self) -> SequenceTrace {
+        let guesses = self.proposal.nodes().iter().enumerate().skip(1);
+        let proposed = guesses.map(|(node, guess)| GuessTrace {
+            token: guess.token,
+            parent: guess.parent.checked_sub(1),
+            source: guess.source.0,
+            p: guess.p,
+            run: self.placed.get(node).is_some_and(Option::is_some),
+        });
+        SequenceTrace {
+            request: self.id.0,
+            start: self.start,
+            given: self.tree.given(),
+            proposed: proposed.collect(),
+            tokens: self.verdict.tokens.clone(),
+        }
+    }
+}

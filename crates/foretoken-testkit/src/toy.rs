@@ -1,0 +1,182 @@
+//! A toy target: its logits are a hash of the last tokens of a row's path, read from its cache and from nowhere else.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use foretoken_decode::target::{Pass, SequenceId, Target, TargetError, Want, Work};
+use foretoken_decode::tree::NodeId;
+
+use crate::rng::mix;
+use crate::toy_cache::ToyCache;
+
+/// A language model over a few tokens.
+#[derive(Clone, Debug)]
+pub struct ToyModel {
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Most tokens of a sequence.
+    pub context_size: usize,
+    /// The logits depend on this many of the latest tokens. With 1 or 2 and few tokens, greedy text repeats itself soon.
+    pub order: usize,
+    /// Logits lie between 0 and this: 0 is uniform, 20 all but decided.
+    pub scale: f32,
+    /// Positions at which the logits depend on the position too, so that nothing ever repeats.
+    pub hostile: Range<usize>,
+    /// A row whose next token stands here has this as its logit of token 1.
+    pub poison: Option<(usize, f32)>,
+    /// Tells models apart.
+    pub seed: u64,
+}
+
+impl Default for ToyModel {
+    fn default() -> Self {
+        Self { vocab_size: 12, context_size: 4096, order: 2, scale: 6.0, hostile: 0..0, poison: None, seed: 1 }
+    }
+}
+
+/// The model with room for the results of a pass.
+#[derive(Debug)]
+pub struct ToyTarget {
+    /// The model.
+    pub model: ToyModel,
+    /// Passes run.
+    pub passes: usize,
+    /// Rows run.
+    pub rows: usize,
+    pass: ToyPass,
+}
+
+/// The results of a pass.
+#[derive(Debug, Default)]
+pub struct ToyPass {
+    vocab_size: usize,
+    logits: Vec<f32>,
+    hidden: Vec<f32>,
+    /// `[work][node]`: index of the row's logits.
+    rows: Vec<Vec<Option<usize>>>,
+    read: Cell<usize>,
+}
+
+impl ToyTarget {
+    /// A target for this model.
+    pub fn new(model: ToyModel) -> Self {
+        Self { model, passes: 0, rows: 0, pass: ToyPass::default() }
+    }
+
+    /// Rows of logits that were looked at, over all passes.
+    pub fn rows_read(&self) -> usize {
+        self.pass.read.get()
+    }
+}
+
+impl ToyModel {
+    /// Appends the logits of a row whose path ends with `latest`, latest first, and whose next token stands at `position`.
+    pub fn logits(&self, latest: &[u32], position: usize, out: &mut Vec<f32>) {
+        let mut key = mix(self.seed);
+        for &token in latest.iter().take(self.order) {
+            key = mix(key ^ u64::from(token).wrapping_add(1));
+        }
+        if self.hostile.contains(&position) {
+            key = mix(key ^ (position as u64) << 32);
+        }
+        let first = out.len();
+        out.extend((0..self.vocab_size as u64).map(|token| {
+            let bits = mix(key ^ token << 20);
+            (bits >> 40) as f32 / (1u64 << 24) as f32 * self.scale
+        }));
+        if let Some((at, logit)) = self.poison
+            && at == position
+        {
+            out[first + 1] = logit;
+        }
+    }
+}
+
+impl Target for ToyTarget {
+    type Cache = ToyCache;
+    type Pass = ToyPass;
+
+    fn vocab_size(&self) -> usize {
+        self.model.vocab_size
+    }
+
+    fn context_size(&self) -> usize {
+        self.model.context_size
+    }
+
+    fn verify(&mut self, cache: &mut ToyCache, work: &[Work<'_>]) -> Result<&ToyPass, TargetError> {
+        use foretoken_decode::target::Cache;
+        cache.drop_tentative();
+        let vocab_size = self.model.vocab_size;
+        let mut needed = 0;
+        for work in work {
+            assert_eq!(work.wants.len(), work.tree.len(), "one want per row");
+            let committed = cache.committed(work.sequence);
+            let deepest = work.tree.nodes().iter().map(|node| node.depth as usize + 1).max().unwrap_or(0);
+            let limit = self.model.context_size;
+            if committed + deepest > limit {
+                return Err(TargetError::ContextFull { needed: committed + deepest, limit });
+            }
+            if let Some(node) = work.tree.nodes().iter().find(|node| node.token as usize >= vocab_size) {
+                return Err(TargetError::UnknownToken { token: node.token, vocab_size });
+            }
+            needed += cache.pages_missing(work.sequence, work.tree.len());
+        }
+        if needed > cache.pages_free() {
+            return Err(TargetError::CacheFull { needed, free: cache.pages_free() });
+        }
+        self.passes += 1;
+        self.pass.reset(vocab_size);
+        for work in work {
+            cache.stage(work.sequence, work.tree);
+            self.rows += work.tree.len();
+            let rows = (0..work.tree.len()).map(|node| self.run(cache, work, node)).collect();
+            self.pass.rows.push(rows);
+        }
+        Ok(&self.pass)
+    }
+}
+
+impl ToyTarget {
+    fn run(&mut self, cache: &ToyCache, work: &Work<'_>, node: NodeId) -> Option<usize> {
+        let latest = cache.path_back(work.sequence, node, self.model.order);
+        if work.wants[node] < Want::Logits {
+            return None;
+        }
+        let position = committed(cache, work.sequence) + work.tree.nodes()[node].depth as usize + 1;
+        let row = self.pass.logits.len() / self.model.vocab_size;
+        self.model.logits(&latest, position, &mut self.pass.logits);
+        self.pass.hidden.push(latest[0] as f32);
+        Some(row)
+    }
+}
+
+fn committed(cache: &ToyCache, sequence: SequenceId) -> usize {
+    foretoken_decode::target::Cache::committed(cache, sequence)
+}
+
+impl ToyPass {
+    fn reset(&mut self, vocab_size: usize) {
+        self.vocab_size = vocab_size;
+        self.logits.clear();
+        self.hidden.clear();
+        self.rows.clear();
+    }
+
+    fn row(&self, work: usize, node: NodeId) -> usize {
+        self.rows[work][node].expect("the row asked for logits")
+    }
+}
+
+impl Pass for ToyPass {
+    fn logits(&self, work: usize, node: NodeId) -> &[f32] {
+        self.read.set(self.read.get() + 1);
+        let row = self.row(work, node);
+        &self.logits[row * self.vocab_size..(row + 1) * self.vocab_size]
+    }
+
+    fn hidden(&self, work: usize, node: NodeId) -> &[f32] {
+        let row = self.row(work, node);
+        &self.hidden[row..row + 1]
+    }
+}
