@@ -1,5 +1,6 @@
 //! Seeded generators, a toy target that reads only its cache, tiny checkpoints: for tests.
 
+pub mod models;
 pub mod rng;
 pub mod toy;
 pub mod toy_cache;
