@@ -1,6 +1,7 @@
 //! SIMD kernels for few rows and the worker pool: slices in, slices out.
 
 pub mod arena;
+pub mod attention;
 mod isa;
 pub mod matmul;
 pub mod ops;

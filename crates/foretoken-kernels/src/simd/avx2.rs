@@ -32,11 +32,31 @@ fn halves<T>(x: &[T; LANES]) -> (&[T; LANES / 2], &[T; LANES / 2]) {
     (low.try_into().expect("half"), high.try_into().expect("half"))
 }
 
+/// The rest of the tree of a sum: quarters of the sixteen lanes, eighths, pairs.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_of_eight(v: __m256) -> f32 {
+    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// The rest of the tree of a maximum.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn greatest_of_eight(v: __m256) -> f32 {
+    let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+}
+
 impl Simd for Avx2 {
     type F = F;
     type U = U;
     type D = [__m256d; 4];
     type M = F;
+
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -150,6 +170,14 @@ impl Simd for Avx2 {
         both!(_mm256_blendv_ps(b, a, m))
     }
     #[inline(always)]
+    fn sum(self, v: F) -> f32 {
+        op!(sum_of_eight(_mm256_add_ps(v.0, v.1)))
+    }
+    #[inline(always)]
+    fn greatest(self, v: F) -> f32 {
+        op!(greatest_of_eight(_mm256_max_ps(v.0, v.1)))
+    }
+    #[inline(always)]
     fn bits(self, m: F) -> u32 {
         op!(_mm256_movemask_ps(m.0) as u32 | (_mm256_movemask_ps(m.1) as u32) << 8)
     }
@@ -213,6 +241,11 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn round_to_u(self, v: F) -> U {
         both!(_mm256_cvtps_epi32(v))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, x: &[u8]) {
+        op!(_mm_prefetch::<_MM_HINT_T0>(x.as_ptr().cast()))
     }
 
     #[inline(always)]

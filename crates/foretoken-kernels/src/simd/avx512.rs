@@ -4,7 +4,7 @@
 //! loads and stores go through references to arrays of exactly the bytes they touch, with no need of alignment.
 #![allow(unsafe_code)]
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, avx2};
 use crate::Avx512;
 use std::arch::x86_64::*;
 
@@ -21,6 +21,8 @@ impl Simd for Avx512 {
     type U = __m512i;
     type D = (__m512d, __m512d);
     type M = __mmask16;
+
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -112,6 +114,14 @@ impl Simd for Avx512 {
         op!(_mm512_mask_blend_ps(m, b, a))
     }
     #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        op!(avx2::sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v))))
+    }
+    #[inline(always)]
+    fn greatest(self, v: __m512) -> f32 {
+        op!(avx2::greatest_of_eight(_mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v))))
+    }
+    #[inline(always)]
     fn bits(self, m: __mmask16) -> u32 {
         u32::from(m)
     }
@@ -168,6 +178,11 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn round_to_u(self, v: __m512) -> __m512i {
         op!(_mm512_cvtps_epi32(v))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, x: &[u8]) {
+        op!(_mm_prefetch::<_MM_HINT_T0>(x.as_ptr().cast()))
     }
 
     #[inline(always)]

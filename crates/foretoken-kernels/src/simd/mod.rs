@@ -29,6 +29,9 @@ pub(crate) trait Simd: Copy {
     /// Sixteen truth values.
     type M: Copy;
 
+    /// Whether sixteen lanes are one register and not several.
+    const WIDE: bool;
+
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; LANES]) -> Self::F;
     fn store(self, v: Self::F, out: &mut [f32; LANES]);
@@ -66,6 +69,10 @@ pub(crate) trait Simd: Copy {
     fn or_m(self, a: Self::M, b: Self::M) -> Self::M;
     /// `a` where the mask is set, `b` elsewhere.
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
+    /// The lanes' sum in the tree of [`fold`].
+    fn sum(self, v: Self::F) -> f32;
+    /// The lanes' [`Simd::max`] in the tree of [`fold`].
+    fn greatest(self, v: Self::F) -> f32;
     /// Lane 0 in bit 0.
     fn bits(self, m: Self::M) -> u32;
 
@@ -86,6 +93,9 @@ pub(crate) trait Simd: Copy {
     fn int_to_f32(self, v: Self::U) -> Self::F;
     /// To the nearest integer, ties to even. Lanes must lie in `[0, 2^31)`.
     fn round_to_u(self, v: Self::F) -> Self::U;
+
+    /// Asks for the cache line at the start of `x`; computes nothing.
+    fn prefetch(self, x: &[u8]);
 
     fn zero_d(self) -> Self::D;
     /// `a + b` in `f64`.

@@ -1,6 +1,6 @@
 //! The definition of every lane operation.
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, fold};
 use half::f16;
 
 /// Sixteen lanes in plain Rust.
@@ -26,6 +26,8 @@ impl Simd for Scalar {
     type U = U;
     type D = [f64; LANES];
     type M = M;
+
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -114,6 +116,14 @@ impl Simd for Scalar {
         std::array::from_fn(|i| if m[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
+    fn sum(self, v: F) -> f32 {
+        fold(&v, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn greatest(self, v: F) -> f32 {
+        fold(&v, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
     fn bits(self, m: M) -> u32 {
         m.iter().enumerate().map(|(i, &set)| u32::from(set) << i).sum()
     }
@@ -171,6 +181,9 @@ impl Simd for Scalar {
     fn round_to_u(self, v: F) -> U {
         map(v, |x| x.round_ties_even() as u32)
     }
+
+    #[inline(always)]
+    fn prefetch(self, _: &[u8]) {}
 
     #[inline(always)]
     fn zero_d(self) -> [f64; LANES] {

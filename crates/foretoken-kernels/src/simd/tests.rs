@@ -59,6 +59,8 @@ fn every_operation_lanes<S: Simd>(
     s.store_d(sums, &mut doubles);
     results.doubles = doubles.map(|d| if d.is_nan() { 0 } else { d.to_bits() }).to_vec();
 
+    results.floats.push([s.sum(va), s.greatest(vb)].map(bits)[..].repeat(8).try_into().unwrap());
+
     let (ua, ub) = (s.load_u(&a.map(f32::to_bits)), s.load_u(&b.map(f32::to_bits)));
     let small = s.min(s.max(va, s.splat(0.0)), s.splat((1u32 << 30) as f32));
     let ints = [
