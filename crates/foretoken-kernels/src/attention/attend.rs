@@ -151,6 +151,7 @@ impl Run<'_> {
     fn score<S: Simd, T: Format, const Q: usize, const U: usize>(self, simd: S, scores: &mut Weights<Q>) {
         let head_dim = self.chunk.head_dim();
         let (scale_bytes, k) = self.chunk.k_parts();
+        let v = self.chunk.v_parts().1;
         let blocks = T::units(k).as_chunks::<UNITS>().0.as_chunks::<SCALE_BLOCK>().0;
         let queries: [&[[f32; SCALE_BLOCK]]; Q] =
             std::array::from_fn(|q| self.queries[(self.first + q) * head_dim..][..head_dim].as_chunks().0);
@@ -161,7 +162,14 @@ impl Run<'_> {
                 let query: [&[f32; SCALE_BLOCK]; Q] = std::array::from_fn(|q| &queries[q][index]);
                 let mut chains = if T::SCALED { [[zero; U]; Q] } else { sums };
                 for (d, row) in block.iter().enumerate() {
-                    let k: [S::F; U] = std::array::from_fn(|u| T::load(simd, &row[unit + u]));
+                    if self.first == 0 && unit == 0 {
+                        // K and V are of one size: V arrives while K is used.
+                        simd.prefetch(&v[(index * SCALE_BLOCK + d) * size_of_val(row)..]);
+                    }
+                    let mut k = [zero; U];
+                    for u in 0..U {
+                        k[u] = T::load(simd, &row[unit + u]);
+                    }
                     for q in 0..Q {
                         let x = simd.splat(query[q][d]);
                         for u in 0..U {
@@ -204,11 +212,12 @@ impl Run<'_> {
         let old = *m;
         *m = if greatest > old { greatest } else { old };
         let decay = if *m == old { 1.0 } else { exp(old - *m) };
-        let weights = seen.map(|s| exp_lanes(simd, simd.sub(s, simd.splat(*m))));
-        *l = l.mul_add(decay, simd.sum(simd.add(weights[0], weights[1])));
-        for unit in 0..UNITS {
-            simd.store(weights[unit], &mut scores[unit]);
+        let mut weights = seen;
+        for (weights, scores) in weights.iter_mut().zip(scores) {
+            *weights = exp_lanes(simd, simd.sub(*weights, simd.splat(*m)));
+            simd.store(*weights, scores);
         }
+        *l = l.mul_add(decay, simd.sum(simd.add(weights[0], weights[1])));
         decay
     }
 
@@ -237,7 +246,8 @@ impl Run<'_> {
             }
             let weights: [&[f32; KEY_CHUNK]; Q] =
                 std::array::from_fn(|q| scaled[q].as_flattened().try_into().expect("all positions"));
-            let mut sums = [[simd.splat(0.0); U]; Q];
+            let zero = simd.splat(0.0);
+            let mut sums = [[zero; U]; Q];
             for q in 0..Q {
                 for u in 0..U {
                     sums[q][u] = simd.mul(simd.load(&acc[q * n_units + unit + u]), simd.splat(decays[q]));
@@ -245,7 +255,10 @@ impl Run<'_> {
             }
             for position in self.start..self.end.min(KEY_CHUNK) {
                 let row: &[T::Unit; U] = rows[position * n_units + unit..].first_chunk().expect("inside the row");
-                let v: [S::F; U] = std::array::from_fn(|u| T::load(simd, &row[u]));
+                let mut v = [zero; U];
+                for u in 0..U {
+                    v[u] = T::load(simd, &row[u]);
+                }
                 for q in 0..Q {
                     let w = simd.splat(weights[q][position]);
                     for u in 0..U {

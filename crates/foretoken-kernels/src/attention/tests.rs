@@ -1,5 +1,7 @@
 //! The chains as documented, in plain loops; f64; and a query's independence of its company.
 
+#![expect(clippy::needless_range_loop, reason = "the loops are the formulas")]
+
 use super::*;
 use crate::Isa;
 use crate::ops::exp;

@@ -10,7 +10,13 @@ per_isa! {
 
 #[inline(always)]
 fn add_assign_lanes<S: Simd>(simd: S, x: &mut [f32], y: &[f32]) {
-    update(simd, x, y, |x, y| simd.add(x, y));
+    assert_eq!(x.len(), y.len(), "as many values on both sides");
+    let (x_blocks, x_rest) = x.as_chunks_mut::<LANES>();
+    let (y_blocks, y_rest) = y.as_chunks::<LANES>();
+    for (x, y) in x_blocks.iter_mut().zip(y_blocks) {
+        simd.store(simd.add(simd.load(x), simd.load(y)), x);
+    }
+    store_part(simd, simd.add(load_part(simd, x_rest, 0.0), load_part(simd, y_rest, 0.0)), x_rest);
 }
 
 per_isa! {
@@ -20,25 +26,21 @@ per_isa! {
 
 #[inline(always)]
 fn silu_mul_lanes<S: Simd>(simd: S, gate: &mut [f32], up: &[f32]) {
-    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
-    update(simd, gate, up, |x, up| {
-        let silu = simd.div(x, simd.add(one, exp_lanes(simd, simd.sub(zero, x))));
-        simd.mul(silu, up)
-    });
+    assert_eq!(gate.len(), up.len(), "as many values on both sides");
+    let (gate_blocks, gate_rest) = gate.as_chunks_mut::<LANES>();
+    let (up_blocks, up_rest) = up.as_chunks::<LANES>();
+    for (gate, up) in gate_blocks.iter_mut().zip(up_blocks) {
+        simd.store(gated(simd, simd.load(gate), simd.load(up)), gate);
+    }
+    let rest = gated(simd, load_part(simd, gate_rest, 0.0), load_part(simd, up_rest, 0.0));
+    store_part(simd, rest, gate_rest);
 }
 
-/// `x[i] = f(x[i], y[i])`.
+/// `silu(gate) * up` of sixteen values.
 #[inline(always)]
-fn update<S: Simd>(simd: S, x: &mut [f32], y: &[f32], f: impl Fn(S::F, S::F) -> S::F) {
-    assert_eq!(x.len(), y.len(), "as many values on both sides");
-    let (x_blocks, x_rest) = x.as_chunks_mut::<LANES>();
-    let (y_blocks, y_rest) = y.as_chunks::<LANES>();
-    for (x, y) in x_blocks.iter_mut().zip(y_blocks) {
-        simd.store(f(simd.load(x), simd.load(y)), x);
-    }
-    if !x_rest.is_empty() {
-        store_part(simd, f(load_part(simd, x_rest, 0.0), load_part(simd, y_rest, 0.0)), x_rest);
-    }
+pub(crate) fn gated<S: Simd>(simd: S, gate: S::F, up: S::F) -> S::F {
+    let exp = exp_lanes(simd, simd.sub(simd.splat(0.0), gate));
+    simd.mul(simd.div(gate, simd.add(simd.splat(1.0), exp)), up)
 }
 
 per_isa! {
@@ -60,28 +62,21 @@ fn f32_to_f16_lanes<S: Simd>(simd: S, x: &[f32], out: &mut [u16]) {
 }
 
 per_isa! {
-    /// The value of each half-precision number, exactly.
+    /// The value of each half-precision number, exactly. (Of a little-endian machine, as all that run this.)
     pub fn f16_to_f32(x: &[u16], out: &mut [f32]) = f16_to_f32_lanes;
 }
 
 #[inline(always)]
 fn f16_to_f32_lanes<S: Simd>(simd: S, x: &[u16], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "as many values on both sides");
-    let bytes = |lanes: &[u16; LANES]| {
-        let mut bytes = [0; 2 * LANES];
-        for (b, x) in bytes.as_chunks_mut().0.iter_mut().zip(lanes) {
-            *b = x.to_le_bytes();
-        }
-        bytes
-    };
     let (blocks, rest) = x.as_chunks::<LANES>();
     let (out_blocks, out_rest) = out.as_chunks_mut::<LANES>();
     for (x, out) in blocks.iter().zip(out_blocks) {
-        simd.store(simd.load_f16(&bytes(x)), out);
+        simd.store(simd.load_f16(bytemuck::cast_ref(x)), out);
     }
     let mut lanes = [0; LANES];
     lanes[..rest.len()].copy_from_slice(rest);
-    store_part(simd, simd.load_f16(&bytes(&lanes)), out_rest);
+    store_part(simd, simd.load_f16(bytemuck::cast_ref(&lanes)), out_rest);
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ const MOST: f32 = 88.722_83;
 /// `e^x` within 1 unit in the last place of the exact value.
 ///
 /// Results below the least normal number, `2^-126`, are 0; `exp(-inf) = 0`, `exp(inf) = inf`, `exp(NaN)` is NaN.
+#[inline(always)]
 pub fn exp(x: f32) -> f32 {
     if x < LEAST {
         return 0.0;
@@ -41,18 +42,21 @@ pub fn exp(x: f32) -> f32 {
 /// [`exp`] of sixteen values.
 #[inline(always)]
 pub(crate) fn exp_lanes<S: Simd>(simd: S, x: S::F) -> S::F {
-    let c = |x: f32| simd.splat(x);
+    let (least, most, round) = (simd.splat(LEAST), simd.splat(MOST), simd.splat(ROUND));
     // A NaN passes both, to be put back at the end: its payload would meddle with the exponent.
-    let inside = simd.min(c(MOST), simd.max(c(LEAST), x));
-    let shifted = simd.fma(inside, c(LOG2_E), c(ROUND));
-    let n = simd.sub(shifted, c(ROUND));
-    let r = simd.fma(n, c(-LN_2_LOW), simd.fma(n, c(-LN_2_HIGH), inside));
-    let q = Q[..4].iter().rev().fold(c(Q[4]), |sum, &q| simd.fma(sum, r, c(q)));
-    let e_r = simd.add(c(1.0), simd.fma(simd.mul(r, r), q, r));
+    let inside = simd.min(most, simd.max(least, x));
+    let shifted = simd.fma(inside, simd.splat(LOG2_E), round);
+    let n = simd.sub(shifted, round);
+    let r = simd.fma(n, simd.splat(-LN_2_LOW), simd.fma(n, simd.splat(-LN_2_HIGH), inside));
+    let mut q = simd.splat(Q[4]);
+    for i in [3, 2, 1, 0] {
+        q = simd.fma(q, r, simd.splat(Q[i]));
+    }
+    let e_r = simd.add(simd.splat(1.0), simd.fma(simd.mul(r, r), q, r));
     let exponent = simd.shl_u::<23>(simd.to_bits(shifted));
     let y = simd.float_from_bits(simd.add_u(simd.to_bits(e_r), exponent));
-    let y = simd.select(simd.lt(x, c(LEAST)), c(0.0), y);
-    let y = simd.select(simd.lt(c(MOST), x), c(f32::INFINITY), y);
+    let y = simd.select(simd.lt(x, least), simd.splat(0.0), y);
+    let y = simd.select(simd.lt(most, x), simd.splat(f32::INFINITY), y);
     simd.select(simd.unordered(x, x), x, y)
 }
 

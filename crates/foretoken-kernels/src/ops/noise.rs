@@ -29,14 +29,13 @@ pub fn hash32(key: u64, id: u32) -> u32 {
 /// [`hash32`] of sixteen ids.
 #[inline(always)]
 fn hash32_lanes<S: Simd>(simd: S, key: u64, ids: S::U) -> S::U {
-    let times = |x: S::U, factor: u32| simd.mul_u(x, simd.splat_u(factor));
     let mut x = simd.xor_u(ids, simd.splat_u(key as u32));
-    x = times(simd.xor_u(x, simd.shr_u::<16>(x)), 0x7feb_352d);
-    x = times(simd.xor_u(x, simd.shr_u::<15>(x)), 0x846c_a68b);
+    x = simd.mul_u(simd.xor_u(x, simd.shr_u::<16>(x)), simd.splat_u(0x7feb_352d));
+    x = simd.mul_u(simd.xor_u(x, simd.shr_u::<15>(x)), simd.splat_u(0x846c_a68b));
     x = simd.xor_u(x, simd.shr_u::<16>(x));
     x = simd.add_u(x, simd.splat_u((key >> 32) as u32 ^ SALT));
-    x = times(simd.xor_u(x, simd.shr_u::<16>(x)), 0x85eb_ca6b);
-    x = times(simd.xor_u(x, simd.shr_u::<13>(x)), 0xc2b2_ae35);
+    x = simd.mul_u(simd.xor_u(x, simd.shr_u::<16>(x)), simd.splat_u(0x85eb_ca6b));
+    x = simd.mul_u(simd.xor_u(x, simd.shr_u::<13>(x)), simd.splat_u(0xc2b2_ae35));
     simd.xor_u(x, simd.shr_u::<16>(x))
 }
 
@@ -82,34 +81,33 @@ per_isa! {
     pub fn contenders(key: u64, z: &[f32], first_id: u32, best: f32, out: &mut Vec<(u32, u32)>) = contenders_lanes;
 }
 
+#[inline(always)]
+fn contenders_lanes<S: Simd>(simd: S, key: u64, z: &[f32], first_id: u32, best: f32, out: &mut Vec<(u32, u32)>) {
+    let (blocks, rest) = z.as_chunks::<LANES>();
+    let mut first = first_id;
+    for block in blocks {
+        push_contenders(simd, key, simd.load(block), first, best, out);
+        first = first.wrapping_add(LANES as u32);
+    }
+    if !rest.is_empty() {
+        push_contenders(simd, key, load_part(simd, rest, f32::NEG_INFINITY), first, best, out);
+    }
+}
+
 /// `exp(z - best)` is bounded from above by the chord `2^(n + f) <= 2^n (1 + f)`, which a shifted integer gives as the bits
 /// of a float, and compared with the hash's upper 24 bits, which bound it from below.
 #[inline(always)]
-fn contenders_lanes<S: Simd>(simd: S, key: u64, z: &[f32], first_id: u32, best: f32, out: &mut Vec<(u32, u32)>) {
-    // The exponent's bias, and a margin of 0.1 % for every rounding on the way.
-    let offset = simd.splat(127.0 + 0.002);
-    let (log2_e, best) = (simd.splat(std::f32::consts::LOG2_E), simd.splat(best));
-    let (least, most) = (simd.splat(0.0), simd.splat(128.0));
-    let to_bits = simd.splat((1 << 23) as f32);
-    let unit = simd.splat(1.0 / (1 << 24) as f32);
-    let (blocks, rest) = z.as_chunks::<LANES>();
-    let mut first = first_id;
-    let mut step = |z: S::F| {
-        let log2 = simd.fma(simd.sub(z, best), log2_e, offset);
-        // A NaN, from infinities of both sides, becomes `least` too.
-        let log2 = simd.min(simd.max(log2, least), most);
-        let bound = simd.float_from_bits(simd.round_to_u(simd.mul(log2, to_bits)));
-        let hashes = hash32_lanes(simd, key, simd.add_u(simd.splat_u(first), simd.load_u(&IOTA)));
-        let u = simd.mul(simd.int_to_f32(simd.shr_u::<8>(hashes)), unit);
-        push_hits(simd, simd.bits(simd.lt(u, bound)), first, hashes, out);
-        first = first.wrapping_add(LANES as u32);
-    };
-    for block in blocks {
-        step(simd.load(block));
-    }
-    if !rest.is_empty() {
-        step(load_part(simd, rest, f32::NEG_INFINITY));
-    }
+fn push_contenders<S: Simd>(simd: S, key: u64, z: S::F, first: u32, best: f32, out: &mut Vec<(u32, u32)>) {
+    /// The exponent's bias, and a margin of 0.1 % for every rounding on the way.
+    const OFFSET: f32 = 127.0 + 0.002;
+    const UNIT: f32 = 1.0 / (1 << 24) as f32;
+    let log2 = simd.fma(simd.sub(z, simd.splat(best)), simd.splat(std::f32::consts::LOG2_E), simd.splat(OFFSET));
+    // A NaN, from infinities of both sides, becomes zero too.
+    let log2 = simd.min(simd.max(log2, simd.splat(0.0)), simd.splat(128.0));
+    let bound = simd.float_from_bits(simd.round_to_u(simd.mul(log2, simd.splat((1 << 23) as f32))));
+    let hashes = hash32_lanes(simd, key, simd.add_u(simd.splat_u(first), simd.load_u(&IOTA)));
+    let u = simd.mul(simd.int_to_f32(simd.shr_u::<8>(hashes)), simd.splat(UNIT));
+    push_hits(simd, simd.bits(simd.lt(u, bound)), first, hashes, out);
 }
 
 #[cfg(test)]

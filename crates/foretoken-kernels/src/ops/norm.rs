@@ -1,6 +1,6 @@
 //! Root mean square normalisation.
 
-use crate::simd::{LANES, Simd, fold, load_part, per_isa, store_part};
+use crate::simd::{LANES, Simd, load_part, per_isa, store_part};
 
 per_isa! {
     /// `out[i] = (x[i] * s) * weight[i]` with `s = 1 / sqrt(mean(x^2) + eps)`.
@@ -14,12 +14,12 @@ per_isa! {
 fn rms_norm_lanes<S: Simd>(simd: S, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(x.len() == weight.len() && x.len() == out.len(), "as many values everywhere");
     let (blocks, rest) = x.as_chunks::<LANES>();
-    let square = |sum: S::F, x: S::F| simd.fma(x, x, sum);
-    let sum = blocks.iter().fold(simd.splat(0.0), |sum, x| square(sum, simd.load(x)));
-    let sum = square(sum, load_part(simd, rest, 0.0));
-    let mut lanes = [0.0; LANES];
-    simd.store(sum, &mut lanes);
-    let mean = fold(&lanes, |a, b| a + b) / x.len() as f32;
+    let mut sum = simd.splat(0.0);
+    for x in blocks {
+        sum = simd.fma(simd.load(x), simd.load(x), sum);
+    }
+    let last = load_part(simd, rest, 0.0);
+    let mean = simd.sum(simd.fma(last, last, sum)) / x.len() as f32;
     let scale = simd.splat(1.0 / (mean + eps).sqrt());
 
     let (weights, weight_rest) = weight.as_chunks::<LANES>();
@@ -27,7 +27,7 @@ fn rms_norm_lanes<S: Simd>(simd: S, x: &[f32], weight: &[f32], eps: f32, out: &m
     for ((x, weight), out) in blocks.iter().zip(weights).zip(outs) {
         simd.store(simd.mul(simd.mul(simd.load(x), scale), simd.load(weight)), out);
     }
-    let y = simd.mul(simd.mul(load_part(simd, rest, 0.0), scale), load_part(simd, weight_rest, 0.0));
+    let y = simd.mul(simd.mul(last, scale), load_part(simd, weight_rest, 0.0));
     store_part(simd, y, out_rest);
 }
 
@@ -35,6 +35,7 @@ fn rms_norm_lanes<S: Simd>(simd: S, x: &[f32], weight: &[f32], eps: f32, out: &m
 mod tests {
     use super::*;
     use crate::Isa;
+    use crate::simd::fold;
     use crate::simd::testing::{Rng, assert_same_bits};
 
     #[test]

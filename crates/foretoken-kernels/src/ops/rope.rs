@@ -35,46 +35,54 @@ fn rope_lanes<S: Simd>(simd: S, x: &mut [f32], cos: &[f32], sin: &[f32], style: 
 
 #[inline(always)]
 fn halves<S: Simd>(simd: S, a: &mut [f32], b: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let turn = |a: S::F, b: S::F, cos: S::F, sin: S::F| {
-        let minus_b_sin = simd.mul(simd.sub(simd.splat(-0.0), b), sin);
-        (simd.fma(a, cos, minus_b_sin), simd.fma(b, cos, simd.mul(a, sin)))
-    };
     let (cos_blocks, cos_rest) = cos.as_chunks::<LANES>();
     let (sin_blocks, sin_rest) = sin.as_chunks::<LANES>();
     let (a_blocks, a_rest) = a.as_chunks_mut::<LANES>();
     let (b_blocks, b_rest) = b.as_chunks_mut::<LANES>();
     for (((a, b), cos), sin) in a_blocks.iter_mut().zip(b_blocks).zip(cos_blocks).zip(sin_blocks) {
-        let (new_a, new_b) = turn(simd.load(a), simd.load(b), simd.load(cos), simd.load(sin));
+        let (new_a, new_b) = turn(simd, simd.load(a), simd.load(b), simd.load(cos), simd.load(sin));
         simd.store(new_a, a);
         simd.store(new_b, b);
     }
     if !a_rest.is_empty() {
-        let part = |x: &[f32]| load_part(simd, x, 0.0);
-        let (new_a, new_b) = turn(part(a_rest), part(b_rest), part(cos_rest), part(sin_rest));
+        let (cos, sin) = (load_part(simd, cos_rest, 0.0), load_part(simd, sin_rest, 0.0));
+        let (new_a, new_b) = turn(simd, load_part(simd, a_rest, 0.0), load_part(simd, b_rest, 0.0), cos, sin);
         store_part(simd, new_a, a_rest);
         store_part(simd, new_b, b_rest);
     }
 }
 
 #[inline(always)]
+fn turn<S: Simd>(simd: S, a: S::F, b: S::F, cos: S::F, sin: S::F) -> (S::F, S::F) {
+    let minus_b_sin = simd.mul(simd.sub(simd.splat(-0.0), b), sin);
+    (simd.fma(a, cos, minus_b_sin), simd.fma(b, cos, simd.mul(a, sin)))
+}
+
+#[inline(always)]
 fn interleaved<S: Simd>(simd: S, x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    const PAIRS: usize = LANES / 2;
-    let signs = simd.load(&std::array::from_fn(|i| if i % 2 == 0 { -1.0 } else { 1.0 }));
-    let turn = |x: S::F, cos: &[f32; PAIRS], sin: &[f32; PAIRS]| {
-        // Multiplying by -1 is exact, so this is the chain of `halves`.
-        let across = simd.mul(simd.mul(simd.swap_pairs(x), signs), simd.load_twice(sin));
-        simd.fma(x, simd.load_twice(cos), across)
-    };
     let (x_blocks, x_rest) = x.as_chunks_mut::<LANES>();
     let (cos_blocks, cos_rest) = cos.as_chunks::<PAIRS>();
     let (sin_blocks, sin_rest) = sin.as_chunks::<PAIRS>();
     for ((x, cos), sin) in x_blocks.iter_mut().zip(cos_blocks).zip(sin_blocks) {
-        simd.store(turn(simd.load(x), cos, sin), x);
+        simd.store(turn_pairs(simd, simd.load(x), cos, sin), x);
     }
     if !x_rest.is_empty() {
-        let part = |x: &[f32]| std::array::from_fn(|i| x.get(i).copied().unwrap_or(0.0));
-        store_part(simd, turn(load_part(simd, x_rest, 0.0), &part(cos_rest), &part(sin_rest)), x_rest);
+        let (mut cos, mut sin) = ([0.0; PAIRS], [0.0; PAIRS]);
+        cos[..cos_rest.len()].copy_from_slice(cos_rest);
+        sin[..sin_rest.len()].copy_from_slice(sin_rest);
+        store_part(simd, turn_pairs(simd, load_part(simd, x_rest, 0.0), &cos, &sin), x_rest);
     }
+}
+
+/// Pairs in sixteen lanes.
+const PAIRS: usize = LANES / 2;
+
+#[inline(always)]
+fn turn_pairs<S: Simd>(simd: S, x: S::F, cos: &[f32; PAIRS], sin: &[f32; PAIRS]) -> S::F {
+    const SIGNS: [f32; LANES] = [-1., 1., -1., 1., -1., 1., -1., 1., -1., 1., -1., 1., -1., 1., -1., 1.];
+    // Multiplying by -1 is exact, so this is the chain of `turn`.
+    let across = simd.mul(simd.mul(simd.swap_pairs(x), simd.load(&SIGNS)), simd.load_twice(sin));
+    simd.fma(x, simd.load_twice(cos), across)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The greatest logit, and whether a row of logits is fit to be sampled from.
 
-use crate::simd::{LANES, Simd, fold, load_part, per_isa};
+use crate::simd::{LANES, Simd, load_part, per_isa};
 
 /// What [`scan`] finds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,27 +54,28 @@ fn max_and_nan<S: Simd>(simd: S, x: &[f32]) -> (f32, bool) {
     let (blocks, rest) = x.as_chunks::<LANES>();
     let (fours, ones) = blocks.as_chunks::<4>();
     for four in fours {
-        let [a, b, c, d] = four.each_ref().map(|x| simd.load(x));
+        let (a, b, c, d) = (simd.load(&four[0]), simd.load(&four[1]), simd.load(&four[2]), simd.load(&four[3]));
         max = [simd.max(a, max[0]), simd.max(b, max[1]), simd.max(c, max[2]), simd.max(d, max[3])];
         nan = simd.or_m(nan, simd.or_m(simd.unordered(a, b), simd.unordered(c, d)));
     }
-    let rest = load_part(simd, rest, f32::NEG_INFINITY);
-    for x in ones.iter().map(|x| simd.load(x)).chain([rest]) {
+    for one in ones {
+        let x = simd.load(one);
         max[0] = simd.max(x, max[0]);
         nan = simd.or_m(nan, simd.unordered(x, x));
     }
-    let mut lanes = [0.0; LANES];
-    simd.store(simd.max(simd.max(max[0], max[1]), simd.max(max[2], max[3])), &mut lanes);
-    (fold(&lanes, |a, b| if a > b { a } else { b }), simd.bits(nan) != 0)
+    let rest = load_part(simd, rest, f32::NEG_INFINITY);
+    max[0] = simd.max(rest, max[0]);
+    nan = simd.or_m(nan, simd.unordered(rest, rest));
+    let max = simd.max(simd.max(max[0], max[1]), simd.max(max[2], max[3]));
+    (simd.greatest(max), simd.bits(nan) != 0)
 }
 
 /// The index of the first value that equals `wanted`.
 #[inline(always)]
 fn first_equal<S: Simd>(simd: S, x: &[f32], wanted: f32) -> Option<usize> {
     let (blocks, rest) = x.as_chunks::<LANES>();
-    let hits = |x: S::F| simd.bits(simd.eq(x, simd.splat(wanted)));
     for (index, block) in blocks.iter().enumerate() {
-        let hits = hits(simd.load(block));
+        let hits = simd.bits(simd.eq(simd.load(block), simd.splat(wanted)));
         if hits != 0 {
             return Some(index * LANES + hits.trailing_zeros() as usize);
         }

@@ -3,7 +3,7 @@
 //! The k-th greatest block maximum is a threshold that at least k values reach, and seldom many more: [`block_max`], a
 //! selection among a few thousand maxima, then [`collect_at_least`] leave a short list that holds the top k.
 
-use crate::simd::{LANES, Simd, fold, load_part, per_isa};
+use crate::simd::{LANES, Simd, load_part, per_isa};
 
 /// Values per block of [`block_max`].
 pub const MAX_BLOCK: usize = 64;
@@ -20,12 +20,14 @@ fn block_max_lanes<S: Simd>(simd: S, values: &[f32], out: &mut [f32]) {
     assert_eq!(out.len(), values.len().div_ceil(MAX_BLOCK), "one maximum for each block");
     for (block, out) in values.chunks(MAX_BLOCK).zip(out) {
         let (full, rest) = block.as_chunks::<LANES>();
-        let rest = load_part(simd, rest, f32::NEG_INFINITY);
-        let start = simd.max(rest, simd.splat(f32::NEG_INFINITY));
-        let max = full.iter().fold(start, |max, x| simd.max(simd.load(x), max));
-        let mut lanes = [0.0; LANES];
-        simd.store(max, &mut lanes);
-        *out = fold(&lanes, |a, b| if a > b { a } else { b }) + 0.0;
+        let mut max = simd.splat(f32::NEG_INFINITY);
+        for x in full {
+            max = simd.max(simd.load(x), max);
+        }
+        if !rest.is_empty() {
+            max = simd.max(load_part(simd, rest, f32::NEG_INFINITY), max);
+        }
+        *out = simd.greatest(max) + 0.0;
     }
 }
 

@@ -12,13 +12,12 @@ per_isa! {
 fn scale_logits_lanes<S: Simd>(simd: S, logits: &[f32], max: f32, temperature: f32, z: &mut [f32]) {
     assert_eq!(logits.len(), z.len(), "as many values on both sides");
     let (max, temperature) = (simd.splat(max), simd.splat(temperature));
-    let scale = |x: S::F| simd.div(simd.sub(x, max), temperature);
     let (blocks, rest) = logits.as_chunks::<LANES>();
     let (z_blocks, z_rest) = z.as_chunks_mut::<LANES>();
     for (x, z) in blocks.iter().zip(z_blocks) {
-        simd.store(scale(simd.load(x)), z);
+        simd.store(simd.div(simd.sub(simd.load(x), max), temperature), z);
     }
-    store_part(simd, scale(load_part(simd, rest, 0.0)), z_rest);
+    store_part(simd, simd.div(simd.sub(load_part(simd, rest, 0.0), max), temperature), z_rest);
 }
 
 per_isa! {
@@ -30,7 +29,10 @@ per_isa! {
 #[inline(always)]
 fn exp_sum_lanes<S: Simd>(simd: S, z: &[f32]) -> f64 {
     let (blocks, rest) = z.as_chunks::<LANES>();
-    let sum = blocks.iter().fold(simd.zero_d(), |sum, z| simd.add_d(sum, exp_lanes(simd, simd.load(z))));
+    let mut sum = simd.zero_d();
+    for z in blocks {
+        sum = simd.add_d(sum, exp_lanes(simd, simd.load(z)));
+    }
     let sum = simd.add_d(sum, exp_lanes(simd, load_part(simd, rest, f32::NEG_INFINITY)));
     let mut lanes = [0.0; LANES];
     simd.store_d(sum, &mut lanes);

@@ -18,7 +18,8 @@ pub(crate) const LANES: usize = 16;
 /// Operations on sixteen lanes; a value of the type proves that they may run.
 ///
 /// Implementations are `#[inline(always)]`: called inside a function that enables their features they become single
-/// instructions.
+/// instructions. So kernels are `#[inline(always)]` functions and plain loops; a closure would be a function of its own,
+/// compiled without the features unless it happens to be inlined, and cost hundreds of cycles.
 pub(crate) trait Simd: Copy {
     /// Sixteen `f32`.
     type F: Copy;
