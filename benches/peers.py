@@ -15,9 +15,8 @@ an engine runs each row count several times and reports its median. The table gi
 the ratios within the rounds. One forward pass is n rows after a context, logits at every row (candle: at the last row only, all that it
 offers). The prompt is one pass from an empty cache with the last row's logits. Plain decoding is one row at a time from a
 context of one token, as llama-bench does it.
-The floor of a pass is max(bytes of the tensors read / bandwidth, rows x MACs / peak): the bandwidth is measured in this run, bytes and
-MACs are those that `foretoken bench forward` counts, and the peak is --peak-gmac (what two cores of the machine named in the JSON file do
-on Q4_K in registers).
+The floor of a pass is max(bytes of the tensors read / bandwidth, rows x MACs / peak) as `foretoken bench forward` reports it: it measures
+the bandwidth between its passes; the peak is --peak-gmac.
 """
 import argparse
 import json
@@ -51,12 +50,10 @@ def main() -> None:
     args.add_argument("--candle", action="store_true")
     args.add_argument("--prompts", type=Path, default=ROOT / "benches/prompts.jsonl")
     args.add_argument("--json", type=Path, default=ROOT / "target/peers.json")
-    args.add_argument("--worker", choices=["llama", "bandwidth"], help=argparse.SUPPRESS)
+    args.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     opt = args.parse_args()
-    if opt.worker == "llama":
+    if opt.worker:
         return llama_worker(opt)
-    if opt.worker == "bandwidth":
-        return bandwidth_worker(opt)
 
     models = opt.models or [MODELS / name for name in KNOWN if (MODELS / name).exists()]
     if not models:
@@ -69,10 +66,9 @@ def main() -> None:
         print(f"\n## {model.name}\n", flush=True)
         rounds = []
         for number in range(opt.rounds):
-            bandwidth = run_json([opt.llama_python, __file__, "--worker", "bandwidth", "--threads", str(opt.threads)])["gb_per_s"]
             # Every other round in the opposite order.
             names = list(engines) if number % 2 == 0 else list(reversed(engines))
-            rounds.append({"gb_per_s": bandwidth} | {name: engines[name](model) for name in names})
+            rounds.append({name: engines[name](model) for name in names})
             print(f"round {number + 1} of {opt.rounds}", file=sys.stderr, flush=True)
         decode = decode_by_drafts(opt, model)
         result["models"][model.name] = {"rounds": rounds, "bench_decode": decode}
@@ -87,23 +83,15 @@ def main() -> None:
 
 def foretoken_engine(opt):
     binary = foretoken_binary(opt)
-    prompt = tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False)
-    with prompt:
-        prompt.write(prompt_text(opt.prompt_tokens))
-    common = ["--threads", str(opt.threads), "--json"]
+    common = ["--threads", opt.threads, "--json"]
 
     def engine(model: Path) -> dict:
-        rows = run_json([binary, "bench", "forward", "--model", model, "--rows", opt.rows, "--context", str(opt.context), *common])["rows"]
-        generate = [binary, "generate", "--model", model, "--temperature", "0", "--draft", "none", *common]
-        # The fastest of three: the first prompt after loading also pays for the pages of its cache.
-        prompts = [run_json([*generate, "--prompt-file", prompt.name, "--max-tokens", "1"]) for _ in range(3)]
-        best = min(prompts, key=lambda p: p["prompt_seconds"] / p["prompt_tokens"])
-        plain = run_json([*generate, "--prompt", "The", "--max-tokens", str(opt.decode_tokens + 1), "--ignore-eos"])
-        return {
-            "rows": rows,
-            "prompt": {"tokens": best["prompt_tokens"], "tokens_per_second": best["prompt_tokens"] / best["prompt_seconds"]},
-            "decode": {"tokens_per_second": plain["tokens_per_second"]},
-        }
+        numbers = ["--rows", opt.rows, "--context", opt.context, "--prompt-tokens", opt.prompt_tokens, "--repeats", REPEATS]
+        found = run_json([binary, "bench", "forward", "--model", model, *numbers, "--peak-gmac", opt.peak_gmac, *common])
+        plain = ["--prompt", "The", "--max-tokens", opt.decode_tokens + 1, "--ignore-eos", "--temperature", 0, "--draft", "none"]
+        text = run_json([binary, "generate", "--model", model, *plain, *common])
+        first = run_json([binary, "generate", "--model", model, "--prompt", "The", "--max-tokens", 1, *common])
+        return found | {"decode": {"tokens_per_second": text["tokens_per_second"]}, "first_token": first["process"]}
 
     return engine
 
@@ -115,16 +103,11 @@ def foretoken_binary(opt) -> Path:
     return ROOT / "target/release/foretoken"
 
 
-def prompt_text(tokens: int) -> str:
-    """Text of roughly so many tokens: numbered lines, since nothing about its cost depends on what it says."""
-    return "".join(f"{i}: the quick brown fox jumps over the lazy dog and runs.\n" for i in range(tokens // 15))
-
-
 def llama_engine(opt):
     def engine(model: Path) -> dict:
-        numbers = ["--rows", opt.rows, "--context", str(opt.context), "--prompt-tokens", str(opt.prompt_tokens)]
-        numbers += ["--decode-tokens", str(opt.decode_tokens), "--threads", str(opt.threads)]
-        return run_json([opt.llama_python, __file__, "--worker", "llama", *numbers, model])
+        numbers = ["--rows", opt.rows, "--context", opt.context, "--prompt-tokens", opt.prompt_tokens]
+        numbers += ["--decode-tokens", opt.decode_tokens, "--threads", opt.threads]
+        return run_json([opt.llama_python, __file__, "--worker", *numbers, model])
 
     return engine
 
@@ -136,8 +119,8 @@ def candle_engine(opt):
 
     def engine(model: Path) -> dict:
         numbers = [opt.rows, opt.context, opt.prompt_tokens, opt.decode_tokens, REPEATS]
-        found = run_json([binary, model, *map(str, numbers)], RAYON_NUM_THREADS=str(opt.threads))
-        found["prompt"] = {"tokens": opt.prompt_tokens, "tokens_per_second": opt.prompt_tokens / found["prompt"]["min_ms"] * 1e3}
+        found = run_json([binary, model, *numbers], RAYON_NUM_THREADS=str(opt.threads))
+        found["prompt"]["tokens_per_second"] = opt.prompt_tokens / found["prompt"]["median_ms"] * 1e3
         return found
 
     return engine
@@ -183,35 +166,15 @@ def llama_worker(opt) -> None:
             lc.llama_memory_seq_rm(memory, 0, opt.context, -1)
         by_rows[str(n)] = {"median_ms": statistics.median(times[1:]), "min_ms": min(times[1:])}
     prompts = []
-    for _ in range(3):
+    for _ in range(REPEATS):
         lc.llama_memory_clear(memory, True)
         prompts.append(decode_ms(0, opt.prompt_tokens, lambda i: i == opt.prompt_tokens - 1))
     lc.llama_memory_clear(memory, True)
     decode_ms(0, 1, lambda _: True)
     steps = [decode_ms(position, 1, lambda _: True) for position in range(1, opt.decode_tokens + 1)]
-    prompt = {"tokens": opt.prompt_tokens, "tokens_per_second": opt.prompt_tokens / min(prompts) * 1e3}
+    prompt = {"tokens": opt.prompt_tokens, "tokens_per_second": opt.prompt_tokens / statistics.median(prompts) * 1e3}
     decode = {"tokens_per_second": opt.decode_tokens / sum(steps) * 1e3}
     print(json.dumps({"rows": by_rows, "prompt": prompt, "decode": decode}))
-
-
-def bandwidth_worker(opt) -> None:
-    """Bytes per second that all threads together read from memory: dot products of arrays far larger than the caches."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    import threading
-
-    import numpy
-
-    arrays = [numpy.ones(1 << 26, numpy.float32) for _ in range(opt.threads)]
-    best = 0.0
-    for _ in range(4):
-        workers = [threading.Thread(target=lambda a=a: numpy.dot(a, a)) for a in arrays]
-        started = time.perf_counter()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        best = max(best, sum(a.nbytes for a in arrays) / (time.perf_counter() - started) / 1e9)
-    print(json.dumps({"gb_per_s": best}))
 
 
 def decode_by_drafts(opt, model: Path) -> list:
@@ -219,18 +182,27 @@ def decode_by_drafts(opt, model: Path) -> list:
     if not opt.prompts.exists():
         return []
     command = [foretoken_binary(opt), "bench", "decode", "--model", model, "--prompts", opt.prompts]
-    command += ["--draft", "none,prompt_lookup", "--max-tokens", str(opt.decode_tokens), "--json"]
+    command += ["--draft", "none,prompt_lookup", "--max-tokens", opt.decode_tokens, "--threads", opt.threads, "--json"]
     return run_json(command)["results"]
 
 
 def run_json(command, **environment) -> dict:
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-        env=os.environ | {"OMP_WAIT_POLICY": "active"} | environment,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"peers: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1] if "\n{" not in done.stdout else done.stdout)
+    """Runs a command that prints one JSON object; adds the process's seconds and greatest resident size as `process`."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+            env=os.environ | {"OMP_WAIT_POLICY": "active"} | environment,
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            words = " ".join(map(str, command))
+            raise SystemExit(f"peers: {words} failed ({process.returncode}):\n{errors.read().decode()[-2000:]}")
+        return json.loads(output.read()) | {"process": {"seconds": seconds, "peak_mb": usage.ru_maxrss / 1e3}}
 
 
 # --- the table
@@ -254,14 +226,9 @@ def table(opt, rounds: list[dict], engines, decode: list) -> str:
             cells += [f"{median(peer, read):.1f} {unit}", f"{ratio(peer, read, larger_is_better):.2f}x"]
         lines.append(f"| {label} | " + " | ".join(cells) + f" | {floor} |")
 
-    bandwidth = max(r["gb_per_s"] for r in rounds)
     for n in opt.rows.split(","):
-        ours = rounds[0]["foretoken"]["rows"][n]
-        giga_bytes = ours["gb_per_s"] * ours["median_ms"] / 1e3
-        giga_macs = ours["gmac_per_s"] * ours["median_ms"] / 1e3
-        floor_ms = max(giga_bytes / bandwidth, giga_macs / opt.peak_gmac) * 1e3
         read = lambda engine, n=n: engine["rows"][n]["median_ms"]
-        line(f"{n} row{'s' * (n != '1')}", "ms", read, False, f"{median('foretoken', read) / floor_ms:.2f}x")
+        line(f"{n} row{'s' * (n != '1')}", "ms", read, False, f"{median('foretoken', lambda e, n=n: e['rows'][n]['floor_ratio']):.2f}x")
     line(f"prompt of {opt.prompt_tokens}", "tokens/s", lambda e: e["prompt"]["tokens_per_second"], True, "")
     line("plain decoding", "tokens/s", lambda e: e["decode"]["tokens_per_second"], True, "")
     if decode:
@@ -269,7 +236,11 @@ def table(opt, rounds: list[dict], engines, decode: list) -> str:
     for entry in decode:
         numbers = [f"{entry['tokens_per_second']:.1f}", f"{entry['tokens_per_pass']:.2f}", f"{entry['speedup']:.2f}x"]
         lines.append(f"| {entry['category']} | {entry['method']} | " + " | ".join(numbers) + f" | {'yes' if entry['identical'] else 'NO'} |")
-    lines.append(f"\nmemory bandwidth in this run: {bandwidth:.1f} GB/s; peak for the floor: {opt.peak_gmac:.0f} GMAC/s")
+    seconds = median("foretoken", lambda e: e["first_token"]["seconds"])
+    peak_mb = median("foretoken", lambda e: e["first_token"]["peak_mb"])
+    bandwidth = median("foretoken", lambda e: e["bandwidth_gb_per_s"])
+    lines.append(f"\nforetoken from its start to its end with one token: {seconds:.2f} s, {peak_mb:.0f} MB resident at most.")
+    lines.append(f"Memory bandwidth in this run {bandwidth:.1f} GB/s; peak for the floor {opt.peak_gmac:.0f} GMAC/s.")
     return "\n".join(lines)
 
 

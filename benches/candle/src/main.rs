@@ -50,7 +50,9 @@ fn main() -> Result<()> {
     let words: Vec<String> = env::args().collect();
     let [_, path, rows, numbers @ ..] = words.as_slice() else { return Err("see the first lines of main.rs".into()) };
     let numbers = numbers.iter().map(|word| word.parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>()?;
-    let &[context, prompt_tokens, decode_tokens, repeats] = numbers.as_slice() else { return Err("four numbers".into()) };
+    let &[context, prompt_tokens, decode_tokens, repeats] = numbers.as_slice() else {
+        return Err("four numbers".into());
+    };
     let mut model = Model::load(path)?;
 
     let mut by_rows = Map::new();
@@ -65,11 +67,14 @@ fn main() -> Result<()> {
         }
         by_rows.insert(n.to_string(), summary(&times[1..]));
     }
-    let prompt = (0..3).map(|_| model.pass(0, prompt_tokens)).collect::<Result<Vec<_>>>()?;
+    let prompt = (0..repeats).map(|_| model.pass(0, prompt_tokens)).collect::<Result<Vec<_>>>()?;
     model.pass(0, 1)?;
     let steps = (1..=decode_tokens).map(|position| model.pass(position, 1)).collect::<Result<Vec<_>>>()?;
     let tokens_per_second = decode_tokens as f64 / (steps.iter().sum::<f64>() / 1e3);
-    println!("{}", json!({"rows": by_rows, "prompt": summary(&prompt), "decode": {"tokens_per_second": tokens_per_second}}));
+    println!(
+        "{}",
+        json!({"rows": by_rows, "prompt": summary(&prompt), "decode": {"tokens_per_second": tokens_per_second}})
+    );
     Ok(())
 }
 
