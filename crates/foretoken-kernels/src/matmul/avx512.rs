@@ -10,7 +10,10 @@ use crate::matmul::TileFn;
 use crate::quant::{WeightType, offset};
 
 /// How far ahead of the codes in use the memory is asked for: several blocks, across the next tile too.
-const PREFETCH_BYTES: usize = 4096;
+const PREFETCH_BYTES: usize = 2048;
+
+/// Fewer rows than this leave the memory to the hardware's own prefetching, which keeps up with an uninterrupted stream.
+const PREFETCH_ROWS: usize = 3;
 
 /// The kernel for a type and a number of rows from 1 to 8. Calling it is safe on a CPU that has [`Avx512`].
 pub(super) fn kernel(_isa: Avx512, ty: WeightType, width: usize) -> TileFn {
@@ -151,11 +154,12 @@ const AND_OR: i32 = 0xea;
 /// # Safety
 /// The CPU has AVX-512-VNNI, `step` points at the bytes of 32 codes, `bytes` at 8 words of `R` rows.
 #[inline(always)]
-unsafe fn dot<C: Codes, const R: usize>(step: *const u8, bytes: *const u32, sums: &mut [__m512i; R]) {
+unsafe fn dot<Q: Quantised, const R: usize>(step: *const u8, bytes: *const u32, sums: &mut [__m512i; R]) {
     for c in 0..4 {
+        prefetch_quarter::<Q, R>(step, c);
         // SAFETY: the caller's promises.
         unsafe {
-            let (first, second) = C::pair(step, c);
+            let (first, second) = Q::Codes::pair(step, c);
             for (r, sum) in sums.iter_mut().enumerate() {
                 *sum = _mm512_dpbusd_epi32(*sum, first, word(bytes.add(2 * c * R + r)));
                 *sum = _mm512_dpbusd_epi32(*sum, second, word(bytes.add((2 * c + 1) * R + r)));
@@ -184,11 +188,26 @@ unsafe fn halves(at: *const u8) -> __m512 {
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
 }
 
-/// Asks for the memory of a block some way ahead of `codes`.
+/// Asks for the lines of the `c`-th quarter of a step some way ahead of `step`: spread out, for a burst of requests stalls.
 #[inline(always)]
-fn prefetch<Q: Quantised>(codes: *const u8) {
-    for line in 0..const { Q::LAYOUT.block_lines() } {
-        prefetch_line(codes.wrapping_add(PREFETCH_BYTES + 64 * line));
+fn prefetch_quarter<Q: Quantised, const R: usize>(step: *const u8, c: usize) {
+    if R < PREFETCH_ROWS {
+        return;
+    }
+    let lines = const { Q::STEP / 64 };
+    for line in c * lines / 4..(c + 1) * lines / 4 {
+        prefetch_line(step.wrapping_add(PREFETCH_BYTES + 64 * line));
+    }
+}
+
+/// Asks for the lines of the scales of a block some way ahead.
+#[inline(always)]
+fn prefetch_scales<Q: Quantised, const R: usize>(scales: *const u8) {
+    if R < PREFETCH_ROWS {
+        return;
+    }
+    for line in 0..const { Q::LAYOUT.scales() / 64 } {
+        prefetch_line(scales.wrapping_add(PREFETCH_BYTES + 64 * line));
     }
 }
 
@@ -214,7 +233,7 @@ unsafe fn blocks_32<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let sums = group.sums_32.as_ptr().add(b * R);
-            prefetch::<Q>(codes);
+            prefetch_scales::<Q, R>(scales);
             let mut dots = [_mm512_setzero_si512(); R];
             if const { offset(Q::TY) != 0 } {
                 for (r, dot) in dots.iter_mut().enumerate() {
@@ -222,7 +241,7 @@ unsafe fn blocks_32<Q: Quantised, const R: usize>(
                     *dot = _mm512_mullo_epi32(negative, _mm512_set1_epi32(offset(Q::TY)));
                 }
             }
-            dot::<Q::Codes, R>(codes, group.bytes.as_ptr().add(8 * b * R), &mut dots);
+            dot::<Q, R>(codes, group.bytes.as_ptr().add(8 * b * R), &mut dots);
             let d = halves(scales);
             let row_scales = group.scales.as_ptr().add(b * R);
             for r in 0..R {
@@ -260,7 +279,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            prefetch::<Q>(codes);
+            prefetch_scales::<Q, R>(scales);
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..4 {
                 let pair = _mm512_cvtepu8_epi16(_mm256_loadu_si256(scales.add(32 * p).cast()));
@@ -268,7 +287,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
                 for (half, scale) in pair.into_iter().enumerate() {
                     let j = 2 * p + half;
                     let mut dots = [_mm512_setzero_si512(); R];
-                    dot::<Q::Codes, R>(codes.add(j * Q::STEP), bytes.add(8 * j * R), &mut dots);
+                    dot::<Q, R>(codes.add(j * Q::STEP), bytes.add(8 * j * R), &mut dots);
                     for (scaled, dot) in scaled.iter_mut().zip(dots) {
                         *scaled = _mm512_add_epi32(*scaled, _mm512_mullo_epi32(dot, scale));
                     }
@@ -309,7 +328,7 @@ unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            prefetch::<Q>(codes);
+            prefetch_scales::<Q, R>(scales);
             let mut offsets = [_mm512_setzero_si512(); R];
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..8 {
@@ -322,7 +341,9 @@ unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
                 for (half, scale) in pair.into_iter().enumerate() {
                     let mut dots = [_mm512_setzero_si512(); R];
                     for c in [2 * half, 2 * half + 1] {
-                        let (first, second) = Q::Codes::pair(codes.add(p * Q::STEP), c);
+                        let step = codes.add(p * Q::STEP);
+                        prefetch_quarter::<Q, R>(step, c);
+                        let (first, second) = Q::Codes::pair(step, c);
                         let bytes = bytes.add((8 * p + 2 * c) * R);
                         for (r, dot) in dots.iter_mut().enumerate() {
                             *dot = _mm512_dpbusd_epi32(*dot, first, word(bytes.add(r)));
@@ -405,7 +426,7 @@ unsafe fn floats<F: Float, const R: usize>(
         // SAFETY: tile and group have n_in weights and values.
         unsafe {
             let at = tile.as_ptr().add(k * TILE_ROWS * F::SIZE);
-            if F::SIZE == 4 || k % 2 == 0 {
+            if R >= PREFETCH_ROWS && (F::SIZE == 4 || k % 2 == 0) {
                 prefetch_line(at.wrapping_add(PREFETCH_BYTES));
             }
             let weights = F::load(at);

@@ -62,7 +62,7 @@ impl Layout {
     }
 
     /// Bytes of the scales of one block.
-    const fn scales(&self) -> usize {
+    pub const fn scales(&self) -> usize {
         match self.ty {
             WeightType::F32 | WeightType::F16 | WeightType::BF16 => 0,
             _ => (self.scale_pairs + self.min_pairs + 1 + self.has_min as usize) * HALVES,
@@ -96,11 +96,6 @@ impl Layout {
     /// Bytes of 32 codes of 16 rows.
     pub const fn step_bytes(&self) -> usize {
         32 * (4 + self.high_bits) * TILE_ROWS / 8
-    }
-
-    /// Cache lines that a block takes on average, rounded up.
-    pub const fn block_lines(&self) -> usize {
-        self.group_bytes().div_ceil(64 * self.group)
     }
 
     /// Bytes of the f16 scales, and of the minimums that follow them, in the scales of a block.

@@ -7,6 +7,8 @@
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod layout;
 mod matrix;
@@ -18,6 +20,7 @@ mod tests;
 use std::marker::PhantomData;
 
 use crate::isa::Isa;
+use crate::ops::silu_mul;
 use crate::pool::Pool;
 pub use activations::Activations;
 use activations::{Form, Group, MAX_GROUP_ROWS, group_rows};
@@ -77,13 +80,6 @@ pub fn matmul_glu(pool: &Pool, isa: Isa, activations: &Activations, gate: &Matri
     });
 }
 
-/// gate = silu(gate) * up.
-fn silu_mul(_isa: Isa, gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = *gate / (1.0 + libm::expf(-*gate)) * up;
-    }
-}
-
 /// Multiplies a tile with as many rows as the group has: `out[lane][row]`. The CPU must have what the kernel was written
 /// for, and tile and group `n_in` weights and activations a row.
 type TileFn = unsafe fn(tile: &[u8], n_in: usize, group: &Group<'_>, out: &mut [[f32; TILE_ROWS]; MAX_GROUP_ROWS]);
@@ -113,9 +109,14 @@ impl<'a> Kernel<'a> {
         let group = self.activations.group(Form::of(ty), group);
         let (tile, n_in) = (self.weights.tile(tile), self.weights.n_in());
         match self.isa {
+            Isa::Scalar => scalar::tile(ty, tile, n_in, &group, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: holding the value proves the CPU's features; tile and group are n_in long.
+            Isa::Avx2(isa) => unsafe { avx2::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Isa::Avx512(isa) => unsafe { avx512::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
+            #[cfg(not(target_arch = "x86_64"))]
             _ => scalar::tile(ty, tile, n_in, &group, out),
         }
         &mut out[..group.width]
