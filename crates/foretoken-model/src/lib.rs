@@ -1,1 +1,26 @@
-//! Architectures on the kernels and the paged cache: the Target of the decode loop.
+//! Language models on the kernels: architectures, weights, the paged K/V cache, and the forward pass over the rows of
+//! many token trees. Implements [`foretoken_decode::target::Target`].
+//!
+//! A row's logits depend on the tokens of its path alone, bit for bit: not on the number of rows, the tree's shape,
+//! prompt chunking, pages, other sequences, prefix reuse or the thread count.
+
+mod arch;
+mod attend;
+mod cache;
+mod error;
+mod forward;
+mod hyper;
+mod load;
+mod model;
+mod plan;
+mod rope;
+
+pub use cache::{KvShape, PagedCache};
+pub use error::ModelError;
+pub use hyper::Hyper;
+pub use load::{LoadOptions, Weights};
+pub use model::{Model, Results};
+pub use rope::{Rope, RopeScaling};
+
+pub use arch::ARCHITECTURES;
+pub use foretoken_kernels::attention::KvType;

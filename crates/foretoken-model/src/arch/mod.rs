@@ -1,0 +1,35 @@
+//! One file per architecture. To add one: write `arch/<name>.rs` and list it here.
+
+mod llama;
+mod qwen2;
+
+use foretoken_formats::gguf::Gguf;
+
+use crate::error::ModelError;
+use crate::forward::Run;
+use crate::hyper::Hyper;
+use crate::load::Loader;
+
+/// A model's weights and the order in which they are used.
+pub(crate) trait Architecture: Send + Sync {
+    /// Its sizes.
+    fn hyper(&self) -> &Hyper;
+
+    /// Runs the rows of a pass.
+    fn forward(&self, run: &mut Run<'_>);
+}
+
+type Load = fn(&mut Loader<'_>) -> Result<Box<dyn Architecture>, ModelError>;
+
+const REGISTRY: &[(&str, Load)] = &[("llama", llama::load), ("qwen2", qwen2::load)];
+
+/// Names of the architectures, as in `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &["llama", "qwen2"];
+
+/// The loader of the file's architecture.
+pub(crate) fn find(gguf: &Gguf) -> Result<Load, ModelError> {
+    let name = gguf.metadata().get_str("general.architecture")?;
+    REGISTRY.iter().find(|(known, _)| *known == name).map(|&(_, load)| load).ok_or_else(|| {
+        ModelError::Architecture { found: name.into(), known: ARCHITECTURES.join(", ") }
+    })
+}

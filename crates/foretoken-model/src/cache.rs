@@ -1,0 +1,325 @@
+//! Pages of K/V rows, shared by prefix, tentative until committed.
+//!
+//! A page holds [`KEY_CHUNK`] logical positions of one sequence for every layer. The rows of a pass that continue the
+//! committed text in a straight line (a prompt chunk, the first branch of a tree) are written where they will stay;
+//! the rows of other branches are *staged* in pages of their own and moved when their path is committed. Rolling back
+//! is not advancing: nothing reads a position at or past the committed length that the pass at hand did not write.
+
+use std::collections::BTreeMap;
+
+use foretoken_decode::target::{Cache, SequenceId, TargetError};
+use foretoken_decode::tree::{NodeId, TokenTree};
+use foretoken_kernels::arena::{Arena, ArenaError, ArenaSlice};
+use foretoken_kernels::attention::{self, KEY_CHUNK, KvType};
+
+/// Index of a page in the cache.
+type PageId = u32;
+
+/// Sizes of one model's K/V rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers that keep rows.
+    pub layers: usize,
+    /// K/V heads a layer.
+    pub heads: usize,
+    /// Values a head.
+    pub head_dim: usize,
+    /// How they are stored.
+    pub kv_type: KvType,
+}
+
+impl KvShape {
+    /// Bytes of one head's K (or V) in one page.
+    pub fn chunk_bytes(&self) -> usize {
+        attention::chunk_bytes(self.kv_type, self.head_dim)
+    }
+
+    /// Bytes of a page: K and V of every head and layer.
+    pub fn page_bytes(&self) -> usize {
+        self.layers * self.heads * self.chunk_bytes() * 2
+    }
+}
+
+/// Where a pass put the row of a tree node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At its logical position in the sequence's own pages.
+    Home,
+    /// In this slot of the sequence's staging pages.
+    Staged(usize),
+}
+
+/// The rows of the last pass of one sequence.
+#[derive(Debug, Default)]
+struct Tentative {
+    places: Vec<Place>,
+    staging: Vec<PageId>,
+}
+
+#[derive(Debug, Default)]
+struct Sequence {
+    pages: Vec<PageId>,
+    committed: usize,
+    tentative: Tentative,
+}
+
+/// Who holds which page.
+struct Pages {
+    /// Pages nobody holds; the last is taken first.
+    free: Vec<PageId>,
+    holders: Vec<u32>,
+}
+
+impl Pages {
+    fn take(&mut self) -> PageId {
+        let page = self.free.pop().expect("room was checked");
+        self.holders[page as usize] = 1;
+        page
+    }
+
+    fn release(&mut self, page: PageId) {
+        let holders = &mut self.holders[page as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.free.push(page);
+        }
+    }
+
+    /// Releases all pages but the first `keep`.
+    fn shrink(&mut self, held: &mut Vec<PageId>, keep: usize) {
+        while held.len() > keep {
+            self.release(held.pop().expect("it is longer than that"));
+        }
+    }
+}
+
+/// The paged K/V cache of one model.
+pub struct PagedCache {
+    shape: KvShape,
+    /// `[layer][page][head][k, v]` chunks.
+    rows: ArenaSlice,
+    pages: Pages,
+    sequences: BTreeMap<SequenceId, Sequence>,
+    next_sequence: u32,
+}
+
+/// One position in the cache: a page and an offset inside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    pub page: PageId,
+    pub offset: usize,
+}
+
+impl PagedCache {
+    /// A cache of `n_tokens` positions in all, rounded up to pages. Memory is touched only as pages are used.
+    pub fn new(shape: KvShape, n_tokens: usize) -> Result<Self, ArenaError> {
+        let n_pages = n_tokens.div_ceil(KEY_CHUNK);
+        let bytes = n_pages * shape.page_bytes();
+        Ok(Self {
+            shape,
+            rows: Arena::new(bytes)?.take(bytes),
+            pages: Pages { free: (0..n_pages as PageId).rev().collect(), holders: vec![0; n_pages] },
+            sequences: BTreeMap::new(),
+            next_sequence: 0,
+        })
+    }
+
+    /// The sizes it was made for.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Pages nobody holds.
+    pub fn free_pages(&self) -> usize {
+        self.pages.free.len()
+    }
+
+    /// Pages in all.
+    pub fn n_pages(&self) -> usize {
+        self.pages.holders.len()
+    }
+
+    /// Hands pages out in another order (`random(n)` is below `n`): placement must not matter, and tests show it.
+    pub fn shuffle_free_pages(&mut self, mut random: impl FnMut(usize) -> usize) {
+        for i in (1..self.pages.free.len()).rev() {
+            self.pages.free.swap(i, random(i + 1));
+        }
+    }
+
+    /// A new sequence that starts with the first `len` committed tokens of `parent` and shares their pages.
+    pub fn fork(&mut self, parent: SequenceId, len: usize) -> SequenceId {
+        let from = &self.sequences[&parent];
+        assert!(len <= from.committed, "a fork shares committed rows");
+        let pages = from.pages[..len.div_ceil(KEY_CHUNK)].to_vec();
+        for &page in &pages {
+            self.pages.holders[page as usize] += 1;
+        }
+        let id = self.open();
+        let fork = self.sequence_mut(id);
+        (fork.pages, fork.committed) = (pages, len);
+        id
+    }
+
+    fn sequence_mut(&mut self, id: SequenceId) -> &mut Sequence {
+        self.sequences.get_mut(&id).expect("the sequence is open")
+    }
+
+    /// Makes room for the rows of `tree` and decides where each goes. On an error nothing has changed but that earlier
+    /// tentative rows are gone.
+    pub(crate) fn stage(&mut self, id: SequenceId, tree: &TokenTree) -> Result<(), TargetError> {
+        self.drop_tentative(id);
+        let sequence = self.sequences.get_mut(&id).expect("the sequence is open");
+        let places = &mut sequence.tentative.places;
+        let (mut tip, mut staged) = (0, 0);
+        for (node, n) in tree.nodes().iter().enumerate() {
+            if node == 0 || (n.parent == tip && n.depth == tree.nodes()[tip].depth + 1) {
+                places.push(Place::Home);
+                tip = node;
+            } else {
+                places.push(Place::Staged(staged));
+                staged += 1;
+            }
+        }
+        let deepest = tree.nodes().iter().map(|n| n.depth as usize).max().unwrap_or(0);
+        let end = (sequence.committed + deepest + 1).div_ceil(KEY_CHUNK);
+        let first = sequence.committed / KEY_CHUNK;
+        let shared = sequence.pages.get(first).copied().filter(|&page| self.pages.holders[page as usize] > 1);
+        let staging = staged.div_ceil(KEY_CHUNK);
+        let needed = end.saturating_sub(sequence.pages.len()) + usize::from(shared.is_some()) + staging;
+        if needed > self.pages.free.len() {
+            places.clear();
+            return Err(TargetError::CacheFull { needed, free: self.pages.free.len() });
+        }
+        sequence.tentative.staging.extend((0..staging).map(|_| self.pages.take()));
+        while sequence.pages.len() < end {
+            sequence.pages.push(self.pages.take());
+        }
+        if let Some(original) = shared {
+            let copy = self.pages.take();
+            sequence.pages[first] = copy;
+            self.copy_page(original, copy);
+            self.pages.release(original);
+        }
+        Ok(())
+    }
+
+    /// Where the last [`Self::stage`] put a node.
+    pub(crate) fn place(&self, id: SequenceId, node: NodeId) -> Place {
+        self.sequences[&id].tentative.places[node]
+    }
+
+    /// The cache position of a tentative node whose logical position is `logical`.
+    pub(crate) fn position(&self, id: SequenceId, node: NodeId, logical: usize) -> Position {
+        let sequence = &self.sequences[&id];
+        let (pages, at) = match sequence.tentative.places[node] {
+            Place::Home => (&sequence.pages, logical),
+            Place::Staged(slot) => (&sequence.tentative.staging, slot),
+        };
+        Position { page: pages[at / KEY_CHUNK], offset: at % KEY_CHUNK }
+    }
+
+    /// The pages of a sequence, by logical chunk.
+    pub(crate) fn page_table(&self, id: SequenceId) -> &[PageId] {
+        &self.sequences[&id].pages
+    }
+
+    /// Whether the sequence is open.
+    pub fn contains(&self, id: SequenceId) -> bool {
+        self.sequences.contains_key(&id)
+    }
+
+    fn chunk_start(&self, layer: usize, page: PageId, head: usize) -> usize {
+        ((layer * self.n_pages() + page as usize) * self.shape.heads + head) * 2 * self.shape.chunk_bytes()
+    }
+
+    /// K and V of one head in one page.
+    pub(crate) fn chunk(&self, layer: usize, page: PageId, head: usize) -> (&[u8], &[u8]) {
+        let start = self.chunk_start(layer, page, head);
+        let bytes = self.shape.chunk_bytes();
+        self.rows[start..start + 2 * bytes].split_at(bytes)
+    }
+
+    /// Stores one position's K and V of one head, `[head_dim]` each.
+    pub(crate) fn store(&mut self, layer: usize, head: usize, at: Position, k: &[f32], v: &[f32]) {
+        let start = self.chunk_start(layer, at.page, head);
+        let bytes = self.shape.chunk_bytes();
+        let (k_chunk, v_chunk) = self.rows[start..start + 2 * bytes].split_at_mut(bytes);
+        attention::store_k(self.shape.kv_type, k, k_chunk, at.offset);
+        attention::store_v(self.shape.kv_type, v, v_chunk, at.offset);
+    }
+
+    fn copy_page(&mut self, from: PageId, to: PageId) {
+        let bytes = self.shape.heads * 2 * self.shape.chunk_bytes();
+        for layer in 0..self.shape.layers {
+            let source = self.chunk_start(layer, from, 0);
+            let target = self.chunk_start(layer, to, 0);
+            self.rows.copy_within(source..source + bytes, target);
+        }
+    }
+
+    /// Copies one position's K/V of every layer and head.
+    fn copy_position(&mut self, from: Position, to: Position) {
+        let KvShape { layers, heads, head_dim, kv_type } = self.shape;
+        let bytes = 2 * self.shape.chunk_bytes();
+        for (layer, head) in (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))) {
+            let source = self.chunk_start(layer, from.page, head);
+            let target = self.chunk_start(layer, to.page, head);
+            let (low, high) = self.rows.split_at_mut(source.max(target));
+            let (source, target) = if source < target {
+                (&low[source..source + bytes], &mut high[..bytes])
+            } else {
+                (&high[..bytes], &mut low[target..target + bytes])
+            };
+            let (source_k, source_v) = source.split_at(bytes / 2);
+            let (target_k, target_v) = target.split_at_mut(bytes / 2);
+            attention::copy_k(kv_type, head_dim, source_k, from.offset, target_k, to.offset);
+            attention::copy_v(kv_type, head_dim, source_v, from.offset, target_v, to.offset);
+        }
+    }
+
+    fn drop_tentative(&mut self, id: SequenceId) {
+        let Sequence { pages, committed, tentative } = self.sequences.get_mut(&id).expect("the sequence is open");
+        tentative.places.clear();
+        self.pages.shrink(&mut tentative.staging, 0);
+        self.pages.shrink(pages, committed.div_ceil(KEY_CHUNK));
+    }
+}
+
+impl Cache for PagedCache {
+    fn open(&mut self) -> SequenceId {
+        let id = SequenceId(self.next_sequence);
+        self.next_sequence += 1;
+        self.sequences.insert(id, Sequence::default());
+        id
+    }
+
+    fn close(&mut self, id: SequenceId) {
+        self.truncate(id, 0);
+        self.sequences.remove(&id);
+    }
+
+    fn committed(&self, id: SequenceId) -> usize {
+        self.sequences[&id].committed
+    }
+
+    fn commit(&mut self, id: SequenceId, path: &[NodeId]) {
+        assert!(path.first().is_none_or(|&node| node == 0), "a path starts at the first node");
+        let committed = self.committed(id);
+        for (step, &node) in path.iter().enumerate() {
+            let home = committed + step;
+            if let Place::Staged(_) = self.place(id, node) {
+                let from = self.position(id, node, home);
+                let page = self.page_table(id)[home / KEY_CHUNK];
+                self.copy_position(from, Position { page, offset: home % KEY_CHUNK });
+            }
+        }
+        self.sequence_mut(id).committed += path.len();
+        self.drop_tentative(id);
+    }
+
+    fn truncate(&mut self, id: SequenceId, len: usize) {
+        let sequence = self.sequence_mut(id);
+        sequence.committed = sequence.committed.min(len);
+        self.drop_tentative(id);
+    }
+}

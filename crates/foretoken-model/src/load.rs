@@ -1,0 +1,140 @@
+//! Weights from a GGUF file, tile by tile into one arena.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foretoken_formats::FormatError;
+use foretoken_formats::gguf::{Gguf, TensorInfo};
+use foretoken_kernels::attention::KvType;
+use foretoken_kernels::arena::{Arena, ArenaError};
+use foretoken_kernels::matmul::Matrix;
+use foretoken_kernels::{Isa, WeightType, quant};
+
+use crate::error::ModelError;
+use crate::forward::Linear;
+
+/// How weights are kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Weights {
+    /// As the file has them.
+    #[default]
+    AsStored,
+    /// Widened to f32.
+    F32,
+    /// Widened to f16.
+    F16,
+}
+
+/// How a model is loaded.
+pub struct LoadOptions<'a> {
+    /// How weights are kept.
+    pub weights: Weights,
+    /// How K/V rows are kept.
+    pub kv_type: KvType,
+    /// Threads of a pass, the caller's included.
+    pub threads: usize,
+    /// The kernels' version.
+    pub isa: Isa,
+    /// Most tokens of a sequence; 0: the model's own limit.
+    pub context: usize,
+    /// Told the bytes read and the bytes in all, from any thread.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+}
+
+/// Reads tensors by name and checks their shapes.
+pub(crate) struct Loader<'a> {
+    gguf: &'a Gguf,
+    arena: Arena,
+    options: &'a LoadOptions<'a>,
+    read: AtomicU64,
+    total: u64,
+}
+
+impl<'a> Loader<'a> {
+    /// Checks that every tensor has a kernel, and takes the memory for all.
+    pub fn new(gguf: &'a Gguf, options: &'a LoadOptions<'a>) -> Result<Self, ModelError> {
+        let mut bytes = 0usize;
+        for tensor in gguf.tensors() {
+            let source = weight_type(tensor)?;
+            if let [n_in, n_out] = tensor.shape[..] {
+                let packed = Matrix::packed_bytes(storage(options.weights, source), n_out, n_in);
+                bytes = bytes.checked_add(packed).ok_or_else(|| ArenaError::too_large(usize::MAX))?;
+            }
+        }
+        let total = gguf.tensors().iter().map(|t| t.n_bytes as u64).sum();
+        Ok(Self { gguf, arena: Arena::new(bytes)?, options, read: AtomicU64::new(0), total })
+    }
+
+    pub fn gguf(&self) -> &'a Gguf {
+        self.gguf
+    }
+
+    fn find(&self, name: &str, shape: &[usize]) -> Result<&'a TensorInfo, ModelError> {
+        let info = self.gguf.tensor(name)?;
+        if info.shape != shape {
+            let (found, wanted) = (info.shape.clone(), shape.to_vec());
+            return Err(ModelError::Shape { tensor: name.into(), found, wanted });
+        }
+        Ok(info)
+    }
+
+    fn tell(&self, bytes: usize) {
+        let read = self.read.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        (self.options.progress)(read, self.total);
+    }
+
+    /// A matrix of `n_out` rows of `n_in` values.
+    pub fn matrix(&mut self, name: &str, n_in: usize, n_out: usize) -> Result<Matrix, ModelError> {
+        let info = self.find(name, &[n_in, n_out])?;
+        let source = weight_type(info)?;
+        let storage = storage(self.options.weights, source);
+        let row_bytes = info.n_bytes / n_out;
+        let read = |rows: Range<usize>, bytes: &mut [u8]| -> Result<(), FormatError> {
+            self.gguf.read_at(info, rows.start * row_bytes, bytes)
+        };
+        let slice = self.arena.take(Matrix::packed_bytes(storage, n_out, n_in));
+        Ok(Matrix::pack(storage, source, n_out, n_in, slice, read, |bytes| self.tell(bytes))?)
+    }
+
+    /// A vector of `n` values, widened to f32.
+    pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>, ModelError> {
+        let info = self.find(name, &[n])?;
+        let mut bytes = vec![0; info.n_bytes];
+        self.gguf.read_at(info, 0, &mut bytes)?;
+        let mut values = vec![0.0; n];
+        quant::dequantize_row(weight_type(info)?, &bytes, &mut values);
+        self.tell(bytes.len());
+        Ok(values)
+    }
+
+    /// The same, or an empty vector when the file has no such tensor.
+    pub fn optional_vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>, ModelError> {
+        if self.gguf.find(name).is_some() { self.vector(name, n) } else { Ok(Vec::new()) }
+    }
+
+    /// `name.weight`, and `name.bias` where the file has it.
+    pub fn linear(&mut self, name: &str, n_in: usize, n_out: usize) -> Result<Linear, ModelError> {
+        Ok(Linear {
+            weights: self.matrix(&format!("{name}.weight"), n_in, n_out)?,
+            bias: self.optional_vector(&format!("{name}.bias"), n_out)?,
+        })
+    }
+}
+
+fn storage(weights: Weights, source: WeightType) -> WeightType {
+    match weights {
+        Weights::AsStored => source,
+        Weights::F32 => WeightType::F32,
+        Weights::F16 => WeightType::F16,
+    }
+}
+
+/// The kernels' name for the tensor's type.
+fn weight_type(info: &TensorInfo) -> Result<WeightType, ModelError> {
+    let name = info.ty.name();
+    WeightType::ALL.iter().copied().find(|ty| ty.name() == name).ok_or_else(|| ModelError::TensorType {
+        tensor: info.name.clone(),
+        found: name.into(),
+        known: WeightType::ALL.map(|ty| ty.name()).join(", "),
+    })
+}

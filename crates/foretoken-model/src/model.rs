@@ -1,0 +1,161 @@
+//! A loaded model: the target of the decode loop.
+
+use foretoken_decode::target::{Cache, Pass, Target, TargetError, Want, Work};
+use foretoken_decode::tree::NodeId;
+use foretoken_formats::gguf::Gguf;
+use foretoken_kernels::Isa;
+use foretoken_kernels::attention::KvType;
+use foretoken_kernels::pool::Pool;
+
+use crate::arch::{self, Architecture};
+use crate::cache::{KvShape, PagedCache};
+use crate::error::ModelError;
+use crate::forward::{Buffers, Run};
+use crate::hyper::Hyper;
+use crate::load::{LoadOptions, Loader};
+use crate::plan::Plan;
+
+/// A language model in memory, with the threads and buffers to run it.
+pub struct Model {
+    weights: Box<dyn Architecture>,
+    pool: Pool,
+    isa: Isa,
+    kv_type: KvType,
+    context: usize,
+    results: Results,
+}
+
+/// The results of the last pass.
+pub struct Results {
+    plan: Plan,
+    buffers: Buffers,
+    /// Rows whose hidden state was wanted; those that wanted logits come first.
+    wanted: Vec<usize>,
+    n_logits: usize,
+    /// Where a row stands in `wanted`.
+    slots: Vec<usize>,
+    hidden: usize,
+    vocab: usize,
+}
+
+impl Model {
+    /// Loads the weights of a file whose header was read.
+    pub fn load(gguf: &Gguf, options: &LoadOptions<'_>) -> Result<Self, ModelError> {
+        let load = arch::find(gguf)?;
+        let weights = load(&mut Loader::new(gguf, options)?)?;
+        let Hyper { context, hidden, vocab, .. } = *weights.hyper();
+        let pool = Pool::new(options.threads);
+        let results = Results {
+            plan: Plan::default(),
+            buffers: Buffers::new(pool.threads()),
+            wanted: Vec::new(),
+            n_logits: 0,
+            slots: Vec::new(),
+            hidden,
+            vocab,
+        };
+        let context = if options.context == 0 { context } else { options.context };
+        Ok(Self { weights, pool, isa: options.isa, kv_type: options.kv_type, context, results })
+    }
+
+    /// The model's sizes.
+    pub fn hyper(&self) -> &Hyper {
+        self.weights.hyper()
+    }
+
+    /// A cache of `n_tokens` positions in all.
+    pub fn cache(&self, n_tokens: usize) -> Result<PagedCache, ModelError> {
+        let Hyper { layers, kv_heads: heads, head_dim, .. } = *self.hyper();
+        Ok(PagedCache::new(KvShape { layers, heads, head_dim, kv_type: self.kv_type }, n_tokens)?)
+    }
+
+    /// Threads of a pass.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    fn check(&self, cache: &PagedCache, work: &[Work<'_>]) -> Result<(), TargetError> {
+        let vocab_size = self.vocab_size();
+        for item in work {
+            assert_eq!(item.wants.len(), item.tree.len(), "one want a node");
+            let nodes = item.tree.nodes();
+            if let Some(node) = nodes.iter().find(|node| node.token as usize >= vocab_size) {
+                return Err(TargetError::UnknownToken { token: node.token, vocab_size });
+            }
+            let deepest = nodes.iter().map(|node| node.depth as usize).max().unwrap_or(0);
+            let needed = cache.committed(item.sequence) + deepest + 1;
+            if needed > self.context {
+                return Err(TargetError::ContextFull { needed, limit: self.context });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Target for Model {
+    type Cache = PagedCache;
+    type Pass = Results;
+
+    fn vocab_size(&self) -> usize {
+        self.hyper().vocab
+    }
+
+    fn context_size(&self) -> usize {
+        self.context
+    }
+
+    fn verify(&mut self, cache: &mut PagedCache, work: &[Work<'_>]) -> Result<&Results, TargetError> {
+        self.check(cache, work)?;
+        for (i, item) in work.iter().enumerate() {
+            if let Err(error) = cache.stage(item.sequence, item.tree) {
+                work[..i].iter().for_each(|earlier| cache.commit(earlier.sequence, &[]));
+                return Err(error);
+            }
+        }
+        let Results { plan, buffers, wanted, n_logits, slots, .. } = &mut self.results;
+        plan.make(cache, work);
+        choose_wanted(plan, wanted, n_logits, slots);
+        let mut run = Run {
+            pool: &self.pool,
+            isa: self.isa,
+            hyper: self.weights.hyper(),
+            plan,
+            cache,
+            buffers,
+            wanted,
+            n_logits: *n_logits,
+        };
+        self.weights.forward(&mut run);
+        Ok(&self.results)
+    }
+}
+
+fn choose_wanted(plan: &Plan, wanted: &mut Vec<usize>, n_logits: &mut usize, slots: &mut Vec<usize>) {
+    wanted.clear();
+    slots.clear();
+    slots.resize(plan.rows.len(), usize::MAX);
+    for want in [Want::Logits, Want::Hidden] {
+        let rows = plan.rows.iter().enumerate().filter(|(_, row)| row.want == want);
+        for (index, _) in rows {
+            slots[index] = wanted.len();
+            wanted.push(index);
+        }
+        if want == Want::Logits {
+            *n_logits = wanted.len();
+        }
+    }
+}
+
+impl Pass for Results {
+    fn logits(&self, work: usize, node: NodeId) -> &[f32] {
+        let slot = self.slots[self.plan.row(work, node)];
+        assert!(slot < self.n_logits, "row {node} of work {work} did not ask for logits");
+        &self.buffers.logits[slot * self.vocab..(slot + 1) * self.vocab]
+    }
+
+    fn hidden(&self, work: usize, node: NodeId) -> &[f32] {
+        let slot = self.slots[self.plan.row(work, node)];
+        assert!(slot < self.wanted.len(), "row {node} of work {work} did not ask for its hidden state");
+        &self.buffers.hidden[slot * self.hidden..(slot + 1) * self.hidden]
+    }
+}

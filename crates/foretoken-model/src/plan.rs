@@ -1,0 +1,123 @@
+//! The rows of a pass in the order they are run, and which K/V chunks each reads.
+
+use std::ops::Range;
+
+use foretoken_decode::target::{Cache, SequenceId, Want, Work};
+use foretoken_decode::tree::NodeId;
+use foretoken_kernels::attention::KEY_CHUNK;
+
+use crate::cache::{PagedCache, Place};
+
+/// Rows that read K/V together at most.
+const BLOCK_ROWS: usize = 16;
+
+/// A node that has no row yet.
+const UNLAID: usize = usize::MAX;
+
+/// One row of the pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub work: usize,
+    pub node: NodeId,
+    pub sequence: SequenceId,
+    pub token: u32,
+    /// Logical position: tokens before it on its path.
+    pub position: usize,
+    pub want: Want,
+}
+
+/// Rows whose keys lie in the same chunks: consecutive rows of a sequence's home line, or of one branch.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub sequence: SequenceId,
+    pub rows: Range<usize>,
+    /// Staged nodes of the branch, by logical position from `branch_at` on; empty for rows at home.
+    pub branch: Vec<NodeId>,
+    /// Logical position of the first staged node of the path.
+    pub branch_at: usize,
+    /// Chunks that the last row reads.
+    pub n_chunks: usize,
+}
+
+/// Everything about a pass that does not depend on the layer.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub rows: Vec<Row>,
+    pub blocks: Vec<Block>,
+    /// Row of node `n` of work `w`: `row_of[first[w] + n]`.
+    row_of: Vec<usize>,
+    first: Vec<usize>,
+}
+
+impl Plan {
+    /// Lays out the rows of `work`, whose trees the cache has staged.
+    pub fn make(&mut self, cache: &PagedCache, work: &[Work<'_>]) {
+        self.rows.clear();
+        self.blocks.clear();
+        self.row_of.clear();
+        self.first.clear();
+        for (index, item) in work.iter().enumerate() {
+            let first = self.row_of.len();
+            self.first.push(first);
+            self.row_of.resize(first + item.tree.len(), UNLAID);
+            let committed = cache.committed(item.sequence);
+            self.lay_home(cache, index, item, committed);
+            self.lay_branches(cache, index, item, committed);
+        }
+    }
+
+    /// The row of a node.
+    pub fn row(&self, work: usize, node: NodeId) -> usize {
+        self.row_of[self.first[work] + node]
+    }
+
+    fn push(&mut self, index: usize, item: &Work<'_>, committed: usize, node: NodeId) {
+        let n = item.tree.nodes()[node];
+        self.row_of[self.first[index] + node] = self.rows.len();
+        self.rows.push(Row {
+            work: index,
+            node,
+            sequence: item.sequence,
+            token: n.token,
+            position: committed + n.depth as usize,
+            want: item.wants[node],
+        });
+    }
+
+    fn lay_home(&mut self, cache: &PagedCache, index: usize, item: &Work<'_>, committed: usize) {
+        let start = self.rows.len();
+        for node in (0..item.tree.len()).filter(|&node| cache.place(item.sequence, node) == Place::Home) {
+            self.push(index, item, committed, node);
+        }
+        let end = self.rows.len();
+        for first in (start..end).step_by(BLOCK_ROWS) {
+            self.block(item.sequence, first..end.min(first + BLOCK_ROWS), Vec::new(), usize::MAX);
+        }
+    }
+
+    /// Each leaf takes the staged nodes above it that no earlier leaf took.
+    fn lay_branches(&mut self, cache: &PagedCache, index: usize, item: &Work<'_>, committed: usize) {
+        let nodes = item.tree.nodes();
+        let is_leaf = |node: NodeId| !nodes[node + 1..].iter().any(|n| n.parent == node);
+        for leaf in (0..nodes.len()).rev() {
+            if self.row_of[self.first[index] + leaf] != UNLAID || !is_leaf(leaf) {
+                continue;
+            }
+            let mut path = item.tree.path(leaf);
+            let at_home = path.iter().take_while(|&&node| cache.place(item.sequence, node) == Place::Home).count();
+            let branch = path.split_off(at_home);
+            let start = self.rows.len();
+            for &node in &branch {
+                if self.row_of[self.first[index] + node] == UNLAID {
+                    self.push(index, item, committed, node);
+                }
+            }
+            self.block(item.sequence, start..self.rows.len(), branch, committed + at_home);
+        }
+    }
+
+    fn block(&mut self, sequence: SequenceId, rows: Range<usize>, branch: Vec<NodeId>, branch_at: usize) {
+        let last = self.rows[rows.clone()].iter().map(|row| row.position).max().expect("a block has rows");
+        self.blocks.push(Block { sequence, rows, branch, branch_at, n_chunks: last / KEY_CHUNK + 1 });
+    }
+}
