@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 
 use foretoken_kernels::Isa;
-use foretoken_kernels::attention::{self, AttentionState, KEY_CHUNK, KvChunk};
+use foretoken_kernels::attention::{self, AttentionState, KEY_CHUNK};
 use foretoken_kernels::pool::Pool;
 
 use crate::cache::PagedCache;
@@ -19,10 +19,8 @@ const SPLIT: usize = 8;
 struct Scratch {
     visible: Vec<(u8, u8)>,
     /// K and V of a chunk that holds rows of a branch, put together.
-    k: Vec<u8>,
-    v: Vec<u8>,
+    assembled: Vec<u8>,
     partial: AttentionState,
-    kernel: attention::Scratch,
 }
 
 /// The part of a pass's attention that one worker does at once.
@@ -92,10 +90,11 @@ impl Attention {
             let Item { block, head, .. } = items[index];
             let parts = items[index..].iter().take_while(|i| (i.block, i.head) == (block, head)).count();
             let (total, rest) = states[index..index + parts].split_first_mut().expect("an item is a part");
-            rest.iter().for_each(|part| total.merge(queries.isa, part));
+            rest.iter().for_each(|part| attention::combine(queries.isa, total, part));
             for (i, row) in plan.blocks[block].rows.clone().enumerate() {
                 let start = (row * shape.heads + head) * width;
-                total.finish(i * queries.group..(i + 1) * queries.group, &mut out[start..start + width]);
+                let heads = out[start..start + width].chunks_exact_mut(shape.head_dim).enumerate();
+                heads.for_each(|(h, out)| attention::finish_query(queries.isa, total, i * queries.group + h, out));
             }
             index += parts;
         }
@@ -121,48 +120,42 @@ fn run_item(
         let state = if split == item.splits.start { &mut *total } else { &mut partial };
         state.reset(n_q, head_dim);
         for chunk in split * SPLIT..block.n_chunks.min((split + 1) * SPLIT) {
-            see(scratch, plan, block, queries.group, chunk);
-            let page = cache.page_table(block.sequence)[chunk];
-            let (mut k, mut v) = cache.chunk(queries.layer, page, item.head);
-            if block.branch_at < (chunk + 1) * KEY_CHUNK {
-                assemble(scratch, cache, block, queries.layer, item.head, chunk);
-                (k, v) = (&scratch.k, &scratch.v);
-            }
-            let chunk = KvChunk { kv_type: cache.shape().kv_type, head_dim, k, v };
-            attention::attend(queries.isa, chunk, q, &scratch.visible, state, &mut scratch.kernel);
+            see(&mut scratch.visible, plan, block, queries.group, chunk);
+            let keys = if block.branch_at < (chunk + 1) * KEY_CHUNK {
+                assemble(&mut scratch.assembled, cache, block, queries.layer, item.head, chunk);
+                cache.shape().chunk(&scratch.assembled)
+            } else {
+                cache.chunk(queries.layer, cache.page_table(block.sequence)[chunk], item.head)
+            };
+            attention::attend(queries.isa, keys, q, &scratch.visible, state);
         }
         if split != item.splits.start {
-            total.merge(queries.isa, &partial);
+            attention::combine(queries.isa, total, &partial);
         }
         scratch.partial = partial;
     }
 }
 
 /// Which positions of the chunk each query sees.
-fn see(scratch: &mut Scratch, plan: &Plan, block: &Block, group: usize, chunk: usize) {
-    scratch.visible.clear();
+fn see(visible: &mut Vec<(u8, u8)>, plan: &Plan, block: &Block, group: usize, chunk: usize) {
+    visible.clear();
     for row in &plan.rows[block.rows.clone()] {
         let seen = (row.position + 1).saturating_sub(chunk * KEY_CHUNK).min(KEY_CHUNK);
-        scratch.visible.extend(std::iter::repeat_n((0, seen as u8), group));
+        visible.extend(std::iter::repeat_n((0, seen as u8), group));
     }
 }
 
-/// Puts the chunk as the branch sees it into `scratch`: the page's rows up to where it branches off, then its own.
-fn assemble(scratch: &mut Scratch, cache: &PagedCache, block: &Block, layer: usize, head: usize, chunk: usize) {
-    let shape = cache.shape();
+/// Puts the chunk together as the branch sees it: the page's rows up to where it branches off, then its own.
+fn assemble(out: &mut Vec<u8>, cache: &PagedCache, block: &Block, layer: usize, head: usize, chunk: usize) {
     let (start, end) = (chunk * KEY_CHUNK, (chunk + 1) * KEY_CHUNK);
-    let (k, v) = cache.chunk(layer, cache.page_table(block.sequence)[chunk], head);
-    scratch.k.clear();
-    scratch.k.extend_from_slice(k);
-    scratch.v.clear();
-    scratch.v.extend_from_slice(v);
+    out.clear();
+    out.extend_from_slice(cache.chunk_bytes_at(layer, cache.page_table(block.sequence)[chunk], head));
+    let mut assembled = cache.shape().chunk_mut(out);
     for (i, &node) in block.branch.iter().enumerate() {
         let logical = block.branch_at + i;
         if (start..end).contains(&logical) {
             let from = cache.position(block.sequence, node, logical);
-            let (k, v) = cache.chunk(layer, from.page, head);
-            attention::copy_k(shape.kv_type, shape.head_dim, k, from.offset, &mut scratch.k, logical - start);
-            attention::copy_v(shape.kv_type, shape.head_dim, v, from.offset, &mut scratch.v, logical - start);
+            assembled.copy_position(cache.chunk(layer, from.page, head), from.offset, logical - start);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use foretoken_decode::target::{Cache, SequenceId, TargetError};
 use foretoken_decode::tree::{NodeId, TokenTree};
 use foretoken_kernels::arena::{Arena, ArenaError, ArenaSlice};
-use foretoken_kernels::attention::{self, KEY_CHUNK, KvType};
+use foretoken_kernels::Isa;
+use foretoken_kernels::attention::{KEY_CHUNK, KvChunk, KvChunkMut, KvType};
 
 /// Index of a page in the cache.
 type PageId = u32;
@@ -31,7 +32,20 @@ pub struct KvShape {
 impl KvShape {
     /// Bytes of one head's K (or V) in one page.
     pub fn chunk_bytes(&self) -> usize {
-        attention::chunk_bytes(self.kv_type, self.head_dim)
+        self.kv_type.chunk_bytes(self.head_dim)
+    }
+
+    /// K and V at the start of `bytes`.
+    pub(crate) fn chunk<'a>(&self, bytes: &'a [u8]) -> KvChunk<'a> {
+        let n = self.chunk_bytes();
+        KvChunk::new(self.kv_type, self.head_dim, &bytes[..n], &bytes[n..2 * n])
+    }
+
+    /// K and V at the start of `bytes`, to be written.
+    pub(crate) fn chunk_mut<'a>(&self, bytes: &'a mut [u8]) -> KvChunkMut<'a> {
+        let n = self.chunk_bytes();
+        let (k, v) = bytes[..2 * n].split_at_mut(n);
+        KvChunkMut::new(self.kv_type, self.head_dim, k, v)
     }
 
     /// Bytes of a page: K and V of every head and layer.
@@ -117,7 +131,7 @@ impl PagedCache {
         let bytes = n_pages * shape.page_bytes();
         Ok(Self {
             shape,
-            rows: Arena::new(bytes)?.take(bytes),
+            rows: Arena::new(bytes)?.take(bytes)?,
             pages: Pages { free: (0..n_pages as PageId).rev().collect(), holders: vec![0; n_pages] },
             sequences: BTreeMap::new(),
             next_sequence: 0,
@@ -233,19 +247,22 @@ impl PagedCache {
     }
 
     /// K and V of one head in one page.
-    pub(crate) fn chunk(&self, layer: usize, page: PageId, head: usize) -> (&[u8], &[u8]) {
-        let start = self.chunk_start(layer, page, head);
-        let bytes = self.shape.chunk_bytes();
-        self.rows[start..start + 2 * bytes].split_at(bytes)
+    pub(crate) fn chunk(&self, layer: usize, page: PageId, head: usize) -> KvChunk<'_> {
+        self.shape.chunk(&self.rows[self.chunk_start(layer, page, head)..])
     }
 
     /// Stores one position's K and V of one head, `[head_dim]` each.
-    pub(crate) fn store(&mut self, layer: usize, head: usize, at: Position, k: &[f32], v: &[f32]) {
+    pub(crate) fn store(&mut self, isa: Isa, layer: usize, head: usize, at: Position, k: &[f32], v: &[f32]) {
         let start = self.chunk_start(layer, at.page, head);
-        let bytes = self.shape.chunk_bytes();
-        let (k_chunk, v_chunk) = self.rows[start..start + 2 * bytes].split_at_mut(bytes);
-        attention::store_k(self.shape.kv_type, k, k_chunk, at.offset);
-        attention::store_v(self.shape.kv_type, v, v_chunk, at.offset);
+        let mut chunk = self.shape.chunk_mut(&mut self.rows[start..]);
+        chunk.store_k(isa, at.offset, k);
+        chunk.store_v(isa, at.offset, v);
+    }
+
+    /// The bytes of K and V of one head in one page.
+    pub(crate) fn chunk_bytes_at(&self, layer: usize, page: PageId, head: usize) -> &[u8] {
+        let start = self.chunk_start(layer, page, head);
+        &self.rows[start..start + 2 * self.shape.chunk_bytes()]
     }
 
     fn copy_page(&mut self, from: PageId, to: PageId) {
@@ -259,21 +276,18 @@ impl PagedCache {
 
     /// Copies one position's K/V of every layer and head.
     fn copy_position(&mut self, from: Position, to: Position) {
-        let KvShape { layers, heads, head_dim, kv_type } = self.shape;
-        let bytes = 2 * self.shape.chunk_bytes();
+        let KvShape { layers, heads, .. } = self.shape;
+        let shape = self.shape;
         for (layer, head) in (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))) {
             let source = self.chunk_start(layer, from.page, head);
             let target = self.chunk_start(layer, to.page, head);
             let (low, high) = self.rows.split_at_mut(source.max(target));
             let (source, target) = if source < target {
-                (&low[source..source + bytes], &mut high[..bytes])
+                (&low[source..], &mut high[..])
             } else {
-                (&high[..bytes], &mut low[target..target + bytes])
+                (&high[..], &mut low[target..])
             };
-            let (source_k, source_v) = source.split_at(bytes / 2);
-            let (target_k, target_v) = target.split_at_mut(bytes / 2);
-            attention::copy_k(kv_type, head_dim, source_k, from.offset, target_k, to.offset);
-            attention::copy_v(kv_type, head_dim, source_v, from.offset, target_v, to.offset);
+            shape.chunk_mut(target).copy_position(shape.chunk(source), from.offset, to.offset);
         }
     }
 

@@ -163,7 +163,7 @@ impl Run<'_> {
             let angles = i * half..(i + 1) * half;
             for (head, (k, v)) in k.chunks_exact_mut(head_dim).zip(v.chunks_exact(head_dim)).enumerate() {
                 ops::rope(isa, k, &cos[angles.clone()], &sin[angles.clone()], style);
-                self.cache.store(layer, head, at, k, v);
+                self.cache.store(isa, layer, head, at, k, v);
             }
         }
     }

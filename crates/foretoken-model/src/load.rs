@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foretoken_formats::FormatError;
 use foretoken_formats::gguf::{Gguf, TensorInfo};
 use foretoken_kernels::attention::KvType;
-use foretoken_kernels::arena::{Arena, ArenaError};
+use foretoken_kernels::arena::Arena;
 use foretoken_kernels::matmul::Matrix;
 use foretoken_kernels::{Isa, WeightType, quant};
 
@@ -58,7 +58,7 @@ impl<'a> Loader<'a> {
             let source = weight_type(tensor)?;
             if let [n_in, n_out] = tensor.shape[..] {
                 let packed = Matrix::packed_bytes(storage(options.weights, source), n_out, n_in);
-                bytes = bytes.checked_add(packed).ok_or_else(|| ArenaError::too_large(usize::MAX))?;
+                bytes = bytes.saturating_add(Arena::rounded(packed));
             }
         }
         let total = gguf.tensors().iter().map(|t| t.n_bytes as u64).sum();
@@ -92,7 +92,7 @@ impl<'a> Loader<'a> {
         let read = |rows: Range<usize>, bytes: &mut [u8]| -> Result<(), FormatError> {
             self.gguf.read_at(info, rows.start * row_bytes, bytes)
         };
-        let slice = self.arena.take(Matrix::packed_bytes(storage, n_out, n_in));
+        let slice = self.arena.take(Matrix::packed_bytes(storage, n_out, n_in))?;
         Ok(Matrix::pack(storage, source, n_out, n_in, slice, read, |bytes| self.tell(bytes))?)
     }
 
@@ -132,9 +132,10 @@ fn storage(weights: Weights, source: WeightType) -> WeightType {
 /// The kernels' name for the tensor's type.
 fn weight_type(info: &TensorInfo) -> Result<WeightType, ModelError> {
     let name = info.ty.name();
-    WeightType::ALL.iter().copied().find(|ty| ty.name() == name).ok_or_else(|| ModelError::TensorType {
+    let kernel_name = |ty: WeightType| format!("{ty:?}");
+    WeightType::ALL.into_iter().find(|&ty| kernel_name(ty) == name).ok_or_else(|| ModelError::TensorType {
         tensor: info.name.clone(),
         found: name.into(),
-        known: WeightType::ALL.map(|ty| ty.name()).join(", "),
+        known: WeightType::ALL.map(kernel_name).join(", "),
     })
 }
