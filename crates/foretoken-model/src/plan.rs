@@ -17,7 +17,6 @@ const UNLAID: usize = usize::MAX;
 /// One row of the pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    pub work: usize,
     pub node: NodeId,
     pub sequence: SequenceId,
     pub token: u32,
@@ -75,7 +74,6 @@ impl Plan {
         let n = item.tree.nodes()[node];
         self.row_of[self.first[index] + node] = self.rows.len();
         self.rows.push(Row {
-            work: index,
             node,
             sequence: item.sequence,
             token: n.token,

@@ -44,7 +44,8 @@ impl Bed {
     /// A tree whose true path is the text from `start` on, `given` tokens of it given, among random branches.
     fn tree(&self, start: usize, random: &mut Random) -> (TokenTree, Vec<usize>) {
         let left = self.tokens.len() - start;
-        let given = 1 + random.below(left.min(if random.below(4) == 0 { 70 } else { 3 }));
+        let most = if random.below(4) == 0 { 70 } else { 3 };
+        let given = 1 + random.below(left.min(most));
         let drafted = random.below((left - given).min(8) + 1);
         let mut tree = TokenTree::new(&self.tokens[start..start + given]);
         let mut path: Vec<usize> = (0..given).collect();
