@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use foretoken_decode::target::{Cache, SequenceId, TargetError};
 use foretoken_decode::tree::{NodeId, TokenTree};
-use foretoken_kernels::arena::{Arena, ArenaError, ArenaSlice};
 use foretoken_kernels::Isa;
+use foretoken_kernels::arena::{Arena, ArenaError, ArenaSlice};
 use foretoken_kernels::attention::{KEY_CHUNK, KvChunk, KvChunkMut, KvType};
 
 /// Index of a page in the cache.
@@ -282,11 +282,8 @@ impl PagedCache {
             let source = self.chunk_start(layer, from.page, head);
             let target = self.chunk_start(layer, to.page, head);
             let (low, high) = self.rows.split_at_mut(source.max(target));
-            let (source, target) = if source < target {
-                (&low[source..], &mut high[..])
-            } else {
-                (&high[..], &mut low[target..])
-            };
+            let (source, target) =
+                if source < target { (&low[source..], &mut high[..]) } else { (&high[..], &mut low[target..]) };
             shape.chunk_mut(target).copy_position(shape.chunk(source), from.offset, to.offset);
         }
     }

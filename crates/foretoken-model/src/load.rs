@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foretoken_formats::FormatError;
 use foretoken_formats::gguf::{Gguf, TensorInfo};
-use foretoken_kernels::attention::KvType;
 use foretoken_kernels::arena::Arena;
+use foretoken_kernels::attention::KvType;
 use foretoken_kernels::matmul::Matrix;
 use foretoken_kernels::{Isa, WeightType, quant};
 

@@ -29,7 +29,9 @@ pub const ARCHITECTURES: &[&str] = &["llama", "qwen2"];
 /// The loader of the file's architecture.
 pub(crate) fn find(gguf: &Gguf) -> Result<Load, ModelError> {
     let name = gguf.metadata().get_str("general.architecture")?;
-    REGISTRY.iter().find(|(known, _)| *known == name).map(|&(_, load)| load).ok_or_else(|| {
-        ModelError::Architecture { found: name.into(), known: ARCHITECTURES.join(", ") }
-    })
+    REGISTRY
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|&(_, load)| load)
+        .ok_or_else(|| ModelError::Architecture { found: name.into(), known: ARCHITECTURES.join(", ") })
 }
