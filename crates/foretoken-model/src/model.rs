@@ -125,7 +125,9 @@ impl Target for Model {
             wanted,
             n_logits: *n_logits,
         };
-        self.weights.forward(&mut run);
+        if !work.is_empty() {
+            self.weights.forward(&mut run);
+        }
         Ok(&self.results)
     }
 }
