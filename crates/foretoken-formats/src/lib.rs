@@ -5,7 +5,9 @@
 //!
 //! - [`gguf`]: the model file, its metadata and positioned reads of its tensors
 //! - [`tokenizer`]: the byte-level BPE inside the file, and streaming text from token ids
+//! - [`chat`]: the file's own chat template
 
+pub mod chat;
 mod error;
 pub mod gguf;
 pub mod tokenizer;

@@ -81,7 +81,7 @@ fn alignment_is_followed() {
     let gguf = Gguf::from_bytes(small().set("general.alignment", 128u32).to_bytes()).unwrap();
     assert!(gguf.tensors().iter().all(|tensor| tensor.offset % 128 == 0));
     assert_eq!(gguf.read(gguf.tensor("a.norm").unwrap()).unwrap()[3], 3);
-    for bad in [0u32, 24, 1 << 30] {
+    for bad in [0u32, 24, 1 << 21] {
         let bytes = GgufWriter::new().set("general.alignment", bad).to_bytes();
         refused(bytes, &["general.alignment", &bad.to_string(), "power of two"]);
     }

@@ -121,10 +121,12 @@ impl Tokenizer {
         let mut scratch = Scratch::default();
         match special {
             Special::AsText => self.encode_plain(text, &mut scratch, &mut ids),
-            Special::Parse => self.special.split(text, |plain, token| {
-                self.encode_plain(plain, &mut scratch, &mut ids);
-                ids.extend(token);
-            }),
+            Special::Parse => {
+                for (plain, token) in self.special.split(text) {
+                    self.encode_plain(plain, &mut scratch, &mut ids);
+                    ids.extend(token);
+                }
+            }
         }
         Ok(ids)
     }
@@ -223,6 +225,17 @@ impl Tokenizer {
     /// The control or user-defined token with exactly this text.
     pub fn special_token(&self, text: &str) -> Option<TokenId> {
         self.special.find(text)
+    }
+
+    /// Where the first control or user-defined token's text starts in `text`, in bytes, and which token it is; of several
+    /// that start there, the longest.
+    pub fn find_special(&self, text: &str) -> Option<(usize, TokenId)> {
+        self.special.find_in(text).map(|(range, token)| (range.start, token))
+    }
+
+    /// Cuts a text after each special token: what is before it, and the token; the last piece has none.
+    pub fn split_special<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, Option<TokenId>)> + use<'t, '_> {
+        self.special.split(text)
     }
 
     /// All control and user-defined tokens, in ascending order.

@@ -1,5 +1,7 @@
 //! Tokens with a meaning of their own: kinds, beginning and end, and finding them in a text.
 
+use std::ops::Range;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::bpe::ByText;
@@ -166,15 +168,24 @@ impl SpecialTokens {
         self.texts.iter().position(|known| known == text).map(|at| self.ids[at])
     }
 
-    /// Calls `piece` with each stretch of plain text and the special token after it; of several that start at the same
-    /// place the longest wins.
-    pub(super) fn split<'t>(&self, text: &'t str, mut piece: impl FnMut(&'t str, Option<TokenId>)) {
-        let mut start = 0;
-        for found in self.matcher.find_iter(text) {
-            piece(&text[start..found.start()], Some(self.ids[found.pattern().as_usize()]));
-            start = found.end();
-        }
-        piece(&text[start..], None);
+    /// The first special token's text inside `text`, and the token; of several that start there the longest.
+    pub(super) fn find_in(&self, text: &str) -> Option<(Range<usize>, TokenId)> {
+        let found = self.matcher.find(text)?;
+        Some((found.range(), self.ids[found.pattern().as_usize()]))
+    }
+
+    /// Each stretch of plain text with the special token after it; the last stretch has none.
+    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, Option<TokenId>)> + use<'t, '_> {
+        let mut rest = Some(text);
+        std::iter::from_fn(move || {
+            let text = rest?;
+            let Some((range, token)) = self.find_in(text) else {
+                rest = None;
+                return Some((text, None));
+            };
+            rest = Some(&text[range.end..]);
+            Some((&text[..range.start], Some(token)))
+        })
     }
 }
 

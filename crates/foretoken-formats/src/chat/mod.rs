@@ -1,0 +1,210 @@
+//! The model file's own chat template: messages to the text, and to the token ids, that the model was trained on.
+//!
+//! Templates are Jinja programs from an untrusted file. They run on fuel, which bounds time and memory, and see nothing
+//! but the messages.
+
+mod functions;
+mod guard;
+
+use std::io::Write;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Value, context};
+use serde::{Deserialize, Serialize};
+
+use crate::gguf::Gguf;
+use crate::tokenizer::{Special, Tokenizer};
+use crate::{FormatError, TokenId};
+use guard::Guard;
+
+const KEY: &str = "tokenizer.chat_template";
+const NAME: &str = "chat template";
+/// The longest templates in use have some 20 kB.
+const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+/// Instructions, or 64 bytes of data each: for any template a hundred messages over, and stopped within a second.
+const FUEL: u64 = 1_000_000;
+/// More for long messages, which a template may cut and copy several times.
+const FUEL_PER_BYTE: u64 = 1;
+/// What a template may add to the messages.
+const MAX_EXTRA_BYTES: usize = 4 << 20;
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: "system", "user", "assistant", or what else the template knows.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A turn of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+
+    fn value(&self) -> Value {
+        Value::from_pairs([("role", self.role.as_str()), ("content", self.content.as_str())])
+    }
+}
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    source: String,
+    bos: String,
+    eos: String,
+}
+
+impl ChatTemplate {
+    /// The template of a model file; `None` when it has none. Errors when the template is not valid Jinja.
+    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<Self>, FormatError> {
+        if !gguf.metadata().contains(KEY) {
+            return Ok(None);
+        }
+        let text = |id: Option<TokenId>| id.map_or(String::new(), |id| tokenizer.token_text(id).into_owned());
+        let source = gguf.metadata().get_str(KEY);
+        let template = source.and_then(|source| Self::new(source, &text(tokenizer.bos()), &text(tokenizer.eos())));
+        template.map(Some).map_err(|error| gguf.about(error))
+    }
+
+    /// Compiles a template; `bos` and `eos` are what it sees as `bos_token` and `eos_token`.
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, FormatError> {
+        if source.len() > MAX_TEMPLATE_BYTES {
+            let reason = format!("it has {} bytes; at most {MAX_TEMPLATE_BYTES} are accepted", source.len());
+            return Err(FormatError::Template { reason });
+        }
+        let mut environment = Environment::new();
+        // As Hugging Face's transformers sets Jinja up.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(describe)?;
+        environment.set_syntax(syntax);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_debug(false);
+        functions::add(&mut environment);
+        let compiled = functions::without_generation_tags(source);
+        environment.add_template_owned(NAME, compiled.into_owned()).map_err(describe)?;
+        Ok(Self { environment, source: source.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
+    }
+
+    /// The template's source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The conversation as one text; with `add_generation_prompt` it ends where the assistant's answer begins.
+    ///
+    /// Errors when the template refuses the messages (its own words are in the error), fails, or does not come to an end.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, FormatError> {
+        self.render_at(messages, add_generation_prompt, None)
+    }
+
+    /// The same for a template that asks for the date: `now` is seconds since 1970-01-01 on the reader's clock (local
+    /// time, if that is what it shall say). Without it, asking is an error.
+    pub fn render_at(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        now: Option<i64>,
+    ) -> Result<String, FormatError> {
+        let content_bytes: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(FUEL + FUEL_PER_BYTE * content_bytes as u64));
+        environment.add_function("strftime_now", functions::strftime_now(now));
+        let template = environment.get_template(NAME).map_err(describe)?;
+        let context = context! {
+            messages => messages.iter().map(Message::value).collect::<Value>(),
+            add_generation_prompt,
+            bos_token => self.bos.as_str(),
+            eos_token => self.eos.as_str(),
+        };
+        let mut out = Limited { bytes: Vec::new(), limit: 4 * content_bytes + MAX_EXTRA_BYTES };
+        let limit = out.limit;
+        template.render_captured_to(context, &mut out).map_err(|error| match error.kind() {
+            minijinja::ErrorKind::WriteFailure => {
+                FormatError::Template { reason: format!("its output is longer than {limit} bytes") }
+            }
+            _ => describe(error),
+        })?;
+        String::from_utf8(out.bytes).map_err(|_| FormatError::NotUtf8 { what: "the chat template's output".to_owned() })
+    }
+
+    /// The conversation as token ids. The template's special tokens become tokens; those that somebody wrote into a
+    /// message stay text, so that nobody can end a turn or speak for another role by typing.
+    ///
+    /// In the assistant's messages only control tokens are held back: what a model has written, such as `<tool_call>`
+    /// (user-defined), goes back to it as it came.
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        now: Option<i64>,
+    ) -> Result<Vec<TokenId>, FormatError> {
+        let taken = messages.iter().flat_map(|message| [message.role.as_str(), message.content.as_str()]);
+        let mut guard = Guard::new(taken.chain([self.source(), &self.bos, &self.eos]));
+        let guarded: Option<Vec<Message>> = messages
+            .iter()
+            .map(|message| {
+                let all_kinds = message.role != "assistant";
+                let role = guard.hide(tokenizer, &message.role, true)?;
+                Some(Message { content: guard.hide(tokenizer, &message.content, all_kinds)?, role })
+            })
+            .collect();
+        let guarded = guarded.ok_or_else(|| FormatError::Template {
+            reason: "the messages use all private characters, which are needed to tell typed text from special tokens"
+                .to_owned(),
+        })?;
+        let text = self.render_at(&guarded, add_generation_prompt, now)?;
+        if guard.is_idle() {
+            return tokenizer.encode(&text, Special::Parse);
+        }
+        let mut ids = Vec::new();
+        for (plain, token) in tokenizer.split_special(&text) {
+            ids.extend(tokenizer.encode(&guard.show(plain), Special::AsText)?);
+            ids.extend(token);
+        }
+        Ok(ids)
+    }
+}
+
+/// Output that stops a template which does not.
+struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.limit - self.bytes.len() {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn describe(error: minijinja::Error) -> FormatError {
+    use minijinja::ErrorKind;
+    if let Some(refusal) = functions::refusal(&error) {
+        return FormatError::Template { reason: format!("it refuses these messages: {refusal}") };
+    }
+    let mut reason = match error.line() {
+        Some(line) => format!("line {line}: {}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => reason.push_str("; it takes too long for these messages"),
+        (_, Some(detail)) => reason = format!("{reason}: {detail}"),
+        (_, None) => {}
+    }
+    FormatError::Template { reason }
+}
+
+#[cfg(test)]
+mod tests;

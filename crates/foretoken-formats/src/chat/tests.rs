@@ -1,0 +1,71 @@
+//! Templates in small; the real ones are in `tests/chat_reference.rs`.
+
+use super::*;
+
+fn user(content: &str) -> [Message; 1] {
+    [Message::new("user", content)]
+}
+
+#[track_caller]
+fn check(source: &str, expected: &str) {
+    let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();
+    assert_eq!(template.render_at(&user("hi"), true, Some(1_709_210_096)).unwrap(), expected);
+}
+
+#[track_caller]
+fn fails(source: &str, parts: &[&str]) {
+    let rendered = ChatTemplate::new(source, "", "").and_then(|template| template.render(&user("hi"), false));
+    let message = rendered.unwrap_err().to_string();
+    assert!(parts.iter().all(|part| message.contains(part)), "{message:?} should name {parts:?}");
+}
+
+#[test]
+fn templates_see_what_they_expect() {
+    check("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ add_generation_prompt }}", "<s>hi</s>True");
+    check("{{ messages[0]['content'].strip().upper() }}", "HI");
+    check("{%- if tools %}no{% endif %}{{ '<b>' }}", "<b>");
+    check("{% for m in messages %}\n  {% if true %}\nx\n  {% endif %}\n{% endfor %}\n", "x\n");
+}
+
+#[test]
+fn json_is_python_s() {
+    check(
+        r#"{{ {"b": [1, 2.5, none, true], "a": "é<\n"} | tojson }}"#,
+        "{\"b\": [1, 2.5, null, true], \"a\": \"é<\\n\"}",
+    );
+    check("{{ {'a': [], 'b': [1]} | tojson(indent=2) }}", "{\n  \"a\": [],\n  \"b\": [\n    1\n  ]\n}");
+    check(
+        "{{ {'b': 1, 'a': 'é'} | tojson(separators=(',', ':'), sort_keys=true, ensure_ascii=true) }}",
+        "{\"a\":\"\\u00e9\",\"b\":1}",
+    );
+}
+
+#[test]
+fn the_date_is_handed_in() {
+    check(
+        "{{ strftime_now('%A %d %B %Y %H:%M:%S, %-m/%y %I%p %%') }}",
+        "Thursday 29 February 2024 12:34:56, 2/24 12PM %",
+    );
+    fails("{{ strftime_now('%Y') }}", &["no date was given"]);
+}
+
+#[test]
+fn failures_say_where_and_why() {
+    fails("{% if %}", &["line 1", "syntax error"]);
+    fails("a\n{{ raise_exception('roles must alternate') }}", &["refuses these messages: roles must alternate"]);
+    fails("a\n\n{{ messages[0].content.nothing() }}", &["line 3"]);
+    fails("{{ none.x.y }}", &["line 1"]);
+    fails(&" ".repeat(MAX_TEMPLATE_BYTES + 1), &["1048577"]);
+}
+
+#[test]
+fn endless_and_swelling_templates_stop() {
+    fails("{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}", &["too long"]);
+    fails(
+        "{% set ns = namespace(x='xxxxxxxx') %}{% for a in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        &["too long"],
+    );
+    fails("{{ 'x' * 999999999999 }}", &["line 1"]);
+    fails("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", &["line 1"]);
+    fails("{% for a in range(100) %}{{ 'x' * 100000 }}{% endfor %}", &["longer than"]);
+}
