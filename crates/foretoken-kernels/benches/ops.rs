@@ -7,6 +7,7 @@ use foretoken_kernels::pool::Pool;
 use foretoken_kernels::{Isa, ops};
 use std::hint::black_box;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 const VOCABULARY: usize = 151_936;
@@ -44,24 +45,42 @@ fn main() {
 }
 
 fn fork_join() {
+    const REGIONS: usize = 10_000;
+    let spin = |ns: u128| {
+        let start = Instant::now();
+        while start.elapsed().as_nanos() < ns {}
+    };
     for threads in [1, 2, 3, 4] {
         let pool = Pool::new(threads);
-        const REGIONS: usize = 10_000;
-        let hot = median(15, || {
+        let region = || {
             for _ in 0..REGIONS {
-                pool.run(threads, &|_, item| {
-                    black_box(item);
-                });
+                pool.run(threads, &|_, item| _ = black_box(item));
             }
-        }) / REGIONS as f64;
-        // Regions of 20 microseconds of work in 8 items, as in a pass of a small model.
-        let spin = |ns: u128| {
-            let start = Instant::now();
-            while start.elapsed().as_nanos() < ns {}
         };
+        let empty = median(15, region) / REGIONS as f64;
+        // Regions of 20 microseconds of work in 8 items, as in a pass of a small model.
         let work = median(101, || (0..50).for_each(|_| pool.run(8, &|_, _| spin(5_000)))) / 50.0;
-        println!("pool of {threads}: fork and join {:.0} ns; 8 items of 5 us take {:.1} us", hot * 1e9, work * 1e6);
+        println!("pool of {threads}: empty region {:.0} ns; 8 items of 5 us {:.1} us", empty * 1e9, work * 1e6);
     }
+    // Two items that wait for each other: the helper must come, and the caller must learn that it is done.
+    let pool = Pool::new(2);
+    let met = AtomicUsize::new(0);
+    let meet = |_, _| {
+        let last = met.fetch_add(1, Ordering::Relaxed) | 1;
+        while met.load(Ordering::Relaxed) <= last {
+            std::hint::spin_loop();
+        }
+    };
+    let meeting = median(15, || (0..REGIONS).for_each(|_| pool.run(2, &meet))) / REGIONS as f64;
+    let late = || {
+        spin(300_000);
+        let start = Instant::now();
+        pool.run(2, &meet);
+        start.elapsed().as_secs_f64()
+    };
+    let mut late: Vec<f64> = (0..101).map(|_| late()).collect();
+    late.sort_by(f64::total_cmp);
+    println!("pool of 2: fork, meet and join {:.0} ns; from sleep {:.1} us", meeting * 1e9, late[50] * 1e6);
 }
 
 fn rows_of_logits(isa: Isa) {

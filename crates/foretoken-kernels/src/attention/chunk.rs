@@ -101,29 +101,33 @@ impl<'a> KvChunkMut<'a> {
 
     /// Rounds `row` `[head_dim]` into the key of `position`.
     pub fn store_k(&mut self, isa: Isa, position: usize, row: &[f32]) {
-        let place = Place::k(self.kv_type, self.head_dim, position);
-        place.store(isa, self.k, row);
+        assert_eq!(row.len(), self.head_dim, "one value for each dimension");
+        Place::k(self.kv_type, self.head_dim, position).write(self.k, &Packed::round(isa, self.kv_type, row));
     }
 
     /// Rounds `row` `[head_dim]` into the value of `position`.
     pub fn store_v(&mut self, isa: Isa, position: usize, row: &[f32]) {
-        let place = Place::v(self.kv_type, self.head_dim, position);
-        place.store(isa, self.v, row);
+        assert_eq!(row.len(), self.head_dim, "one value for each dimension");
+        Place::v(self.kv_type, self.head_dim, position).write(self.v, &Packed::round(isa, self.kv_type, row));
     }
 
     /// Copies the key and the value of a position of another chunk of the same shape, as stored.
     pub fn copy_position(&mut self, from: KvChunk<'_>, from_position: usize, to_position: usize) {
         let (kv_type, head_dim) = (self.kv_type, self.head_dim);
         assert!(from.kv_type == kv_type && from.head_dim == head_dim, "chunks of one shape");
-        Place::k(kv_type, head_dim, from_position).copy(from.k, &Place::k(kv_type, head_dim, to_position), self.k);
-        Place::v(kv_type, head_dim, from_position).copy(from.v, &Place::v(kv_type, head_dim, to_position), self.v);
+        let k = Place::k(kv_type, head_dim, from_position).read(from.k);
+        Place::k(kv_type, head_dim, to_position).write(self.k, &k);
+        let v = Place::v(kv_type, head_dim, from_position).read(from.v);
+        Place::v(kv_type, head_dim, to_position).write(self.v, &v);
     }
 
     /// Copies the key and the value of one position to another position of this chunk.
     pub fn copy_within(&mut self, from_position: usize, to_position: usize) {
         let (kv_type, head_dim) = (self.kv_type, self.head_dim);
-        Place::k(kv_type, head_dim, from_position).copy_within(&Place::k(kv_type, head_dim, to_position), self.k);
-        Place::v(kv_type, head_dim, from_position).copy_within(&Place::v(kv_type, head_dim, to_position), self.v);
+        let k = Place::k(kv_type, head_dim, from_position).read(self.k);
+        Place::k(kv_type, head_dim, to_position).write(self.k, &k);
+        let v = Place::v(kv_type, head_dim, from_position).read(self.v);
+        Place::v(kv_type, head_dim, to_position).write(self.v, &v);
     }
 }
 
@@ -136,69 +140,105 @@ fn check(kv_type: KvType, head_dim: usize, k: &[u8], v: &[u8]) {
     assert!(k.len() == bytes && v.len() == bytes, "{} and {} bytes: wanted {bytes} each", k.len(), v.len());
 }
 
-/// Where the values of one position lie: value `d` at `first + d * stride`, in bytes.
+/// One key or value as stored, without gaps.
+struct Packed {
+    values: [u8; 2 * MAX_HEAD_DIM],
+    scales: [[u8; 2]; MAX_HEAD_DIM / SCALE_BLOCK],
+}
+
+impl Packed {
+    fn new() -> Self {
+        Self { values: [0; 2 * MAX_HEAD_DIM], scales: [[0; 2]; MAX_HEAD_DIM / SCALE_BLOCK] }
+    }
+
+    fn round(isa: Isa, kv_type: KvType, row: &[f32]) -> Self {
+        let mut packed = Self::new();
+        match kv_type {
+            KvType::F16 => {
+                let mut halves = [0; MAX_HEAD_DIM];
+                f32_to_f16(isa, row, &mut halves[..row.len()]);
+                for (value, half) in packed.values.as_chunks_mut().0.iter_mut().zip(halves) {
+                    *value = half.to_le_bytes();
+                }
+            }
+            KvType::Q8_0 => {
+                let blocks = packed.values.as_chunks_mut().0.iter_mut().zip(&mut packed.scales);
+                for ((values, scale), row) in blocks.zip(row.as_chunks().0) {
+                    let (step, quants) = quantize(row);
+                    *scale = step.to_le_bytes();
+                    *values = quants.map(|quant| quant as u8);
+                }
+            }
+        }
+        packed
+    }
+}
+
+/// Where one key or value lies in its chunk.
 struct Place {
-    kv_type: KvType,
     head_dim: usize,
     position: usize,
+    /// Of all scales, at the start of the chunk.
+    scale_bytes: usize,
+    value_bytes: usize,
+    /// Of the first value, in bytes.
     first: usize,
+    /// From one value to the next, in bytes.
     stride: usize,
 }
 
 impl Place {
     fn k(kv_type: KvType, head_dim: usize, position: usize) -> Self {
         assert!(position < KEY_CHUNK, "position {position} of {KEY_CHUNK}");
-        let size = kv_type.value_bytes();
-        let first = kv_type.scale_bytes(head_dim) + position * size;
-        Self { kv_type, head_dim, position, first, stride: KEY_CHUNK * size }
+        let (scale_bytes, value_bytes) = (kv_type.scale_bytes(head_dim), kv_type.value_bytes());
+        let (first, stride) = (scale_bytes + position * value_bytes, KEY_CHUNK * value_bytes);
+        Self { head_dim, position, scale_bytes, value_bytes, first, stride }
     }
 
     fn v(kv_type: KvType, head_dim: usize, position: usize) -> Self {
         assert!(position < KEY_CHUNK, "position {position} of {KEY_CHUNK}");
-        let size = kv_type.value_bytes();
-        let first = kv_type.scale_bytes(head_dim) + position * head_dim * size;
-        Self { kv_type, head_dim, position, first, stride: size }
+        let (scale_bytes, value_bytes) = (kv_type.scale_bytes(head_dim), kv_type.value_bytes());
+        let first = scale_bytes + position * head_dim * value_bytes;
+        Self { head_dim, position, scale_bytes, value_bytes, first, stride: value_bytes }
     }
 
-    /// Start and length of each piece, in the same order for every place of one type and shape: the values, the scales.
-    fn pieces(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let size = self.kv_type.value_bytes();
-        let (first, stride, position) = (self.first, self.stride, self.position);
-        let values = (0..self.head_dim).map(move |d| (first + d * stride, size));
-        let n_scales = self.kv_type.scale_bytes(self.head_dim) / (2 * KEY_CHUNK);
-        values.chain((0..n_scales).map(move |block| (2 * (block * KEY_CHUNK + position), 2)))
-    }
-
-    fn copy(&self, from: &[u8], to_place: &Place, to: &mut [u8]) {
-        for ((source, len), (target, _)) in self.pieces().zip(to_place.pieces()) {
-            to[target..target + len].copy_from_slice(&from[source..source + len]);
+    fn read(&self, bytes: &[u8]) -> Packed {
+        let mut packed = Packed::new();
+        let n_bytes = self.head_dim * self.value_bytes;
+        let (scales, values) = (&bytes[..self.scale_bytes], &bytes[self.first..]);
+        for (packed, scales) in packed.scales.iter_mut().zip(scales.as_chunks().0.chunks(KEY_CHUNK)) {
+            *packed = scales[self.position];
         }
-    }
-
-    fn copy_within(&self, to_place: &Place, bytes: &mut [u8]) {
-        for ((source, len), (target, _)) in self.pieces().zip(to_place.pieces()) {
-            bytes.copy_within(source..source + len, target);
-        }
-    }
-
-    fn store(&self, isa: Isa, bytes: &mut [u8], row: &[f32]) {
-        assert_eq!(row.len(), self.head_dim, "one value for each dimension");
-        match self.kv_type {
-            KvType::F16 => {
-                let mut halves = [0; MAX_HEAD_DIM];
-                f32_to_f16(isa, row, &mut halves[..row.len()]);
-                for (d, half) in halves[..row.len()].iter().enumerate() {
-                    bytes[self.first + d * self.stride..][..2].copy_from_slice(&half.to_le_bytes());
-                }
+        if self.stride == self.value_bytes {
+            packed.values[..n_bytes].copy_from_slice(&values[..n_bytes]);
+        } else if self.value_bytes == 2 {
+            for (packed, value) in packed.values.as_chunks_mut::<2>().0.iter_mut().zip(values.chunks(self.stride)) {
+                packed.copy_from_slice(&value[..2]);
             }
-            KvType::Q8_0 => {
-                for (block, values) in row.as_chunks::<SCALE_BLOCK>().0.iter().enumerate() {
-                    let (scale, quants) = quantize(values);
-                    bytes[2 * (block * KEY_CHUNK + self.position)..][..2].copy_from_slice(&scale.to_le_bytes());
-                    for (d, quant) in quants.iter().enumerate() {
-                        bytes[self.first + (block * SCALE_BLOCK + d) * self.stride] = *quant as u8;
-                    }
-                }
+        } else {
+            for (packed, value) in packed.values.iter_mut().zip(values.chunks(self.stride)) {
+                *packed = value[0];
+            }
+        }
+        packed
+    }
+
+    fn write(&self, bytes: &mut [u8], packed: &Packed) {
+        let n_bytes = self.head_dim * self.value_bytes;
+        let (scales, _) = bytes.split_at_mut(self.scale_bytes);
+        for (packed, scales) in packed.scales.iter().zip(scales.as_chunks_mut().0.chunks_mut(KEY_CHUNK)) {
+            scales[self.position] = *packed;
+        }
+        let values = &mut bytes[self.first..];
+        if self.stride == self.value_bytes {
+            values[..n_bytes].copy_from_slice(&packed.values[..n_bytes]);
+        } else if self.value_bytes == 2 {
+            for (packed, value) in packed.values.as_chunks::<2>().0.iter().zip(values.chunks_mut(self.stride)) {
+                value[..2].copy_from_slice(packed);
+            }
+        } else {
+            for (packed, value) in packed.values.iter().zip(values.chunks_mut(self.stride)) {
+                value[0] = *packed;
             }
         }
     }
