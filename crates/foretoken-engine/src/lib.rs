@@ -1,1 +1,26 @@
-//! Requests, the scheduler and ragged batches: the one place that owns the clock.
+//! Requests over one model: the one place that owns the clock.
+//!
+//! [`Engine`] opens a model file and turns prompts into streams of text. Its [`Scheduler`] is generic over the target
+//! and runs many requests at once. Cached rows of finished requests serve later prompts that begin alike.
+
+mod engine;
+mod error;
+mod file;
+mod footprint;
+mod load;
+mod prefix;
+mod request;
+mod scheduler;
+mod seed;
+
+pub use engine::{Engine, EngineOptions, TokenText};
+pub use error::EngineError;
+pub use file::ModelFile;
+pub use footprint::Footprint;
+pub use load::{DEFAULT_CONTEXT, Loaded, PROMPT_ROWS};
+pub use request::{Event, Finish, Outcome, Request};
+pub use scheduler::{Scheduler, WallClock};
+
+pub use foretoken_decode::{DraftPolicy, RequestError, RequestId, TokenId};
+pub use foretoken_kernels::Isa;
+pub use foretoken_model::{KvType, Weights};

@@ -1,0 +1,161 @@
+//! The engine: a model file, its tokenizer and template, and a scheduler over the model.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use foretoken_decode::budget::{CostModel, CostTable};
+use foretoken_decode::target::Target;
+use foretoken_decode::{Clock, Decoder, DecoderOptions, Detokenize, Recorder, TokenId, drafters};
+use foretoken_formats::tokenizer::Tokenizer;
+use foretoken_kernels::Isa;
+use foretoken_model::{KvType, Model, Weights};
+
+use crate::error::EngineError;
+use crate::file::ModelFile;
+use crate::footprint::Footprint;
+use crate::load::{Loaded, PROMPT_ROWS};
+use crate::scheduler::{Scheduler, WallClock};
+
+/// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
+pub struct EngineOptions<'a> {
+    /// Threads of a pass; `None`: all cores.
+    pub threads: Option<usize>,
+    /// Most tokens of a sequence; `None`: the model's own limit, up to [`crate::DEFAULT_CONTEXT`].
+    pub context: Option<usize>,
+    /// How K/V rows are kept.
+    pub kv_type: KvType,
+    /// How weights are kept.
+    pub weights: Weights,
+    /// The kernels' version.
+    pub isa: Isa,
+    /// Name of the drafter, one of [`foretoken_decode::drafters::NAMES`].
+    pub drafter: String,
+    /// Fixed costs of passes; `None`: learned from the passes.
+    pub cost_table: Option<CostTable>,
+    /// Rows of a prompt per pass.
+    pub prompt_rows: usize,
+    /// Receives every pass.
+    pub recorder: Option<Box<dyn Recorder>>,
+    /// Told the bytes loaded and the bytes in all, from any thread.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+}
+
+impl Default for EngineOptions<'_> {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            context: None,
+            kv_type: KvType::F16,
+            weights: Weights::AsStored,
+            isa: Isa::best(),
+            drafter: "prompt_lookup".to_owned(),
+            cost_table: None,
+            prompt_rows: PROMPT_ROWS,
+            recorder: None,
+            progress: &|_, _| {},
+        }
+    }
+}
+
+/// The text of tokens; control tokens have none.
+#[derive(Clone, Debug)]
+pub struct TokenText(Arc<Tokenizer>);
+
+impl Detokenize for TokenText {
+    fn append(&self, token: TokenId, text: &mut Vec<u8>) {
+        if !self.0.is_special(token) {
+            text.extend_from_slice(self.0.token_bytes(token));
+        }
+    }
+}
+
+/// A model that is ready to write.
+pub struct Engine {
+    file: ModelFile,
+    scheduler: Scheduler<Model, TokenText>,
+    footprint: Footprint,
+    isa: Isa,
+    load_seconds: f64,
+}
+
+impl Engine {
+    /// Opens a GGUF file and loads its model.
+    pub fn open(path: &Path, options: EngineOptions<'_>) -> Result<Self, EngineError> {
+        Self::load(ModelFile::open(path)?, options)
+    }
+
+    /// Loads the model of an open file.
+    pub fn load(file: ModelFile, options: EngineOptions<'_>) -> Result<Self, EngineError> {
+        let clock = WallClock::start();
+        let drafter = drafters::by_name(&options.drafter).ok_or_else(|| {
+            let known = format!("one of {}", drafters::NAMES.join(", "));
+            EngineError::option("drafter", &options.drafter, &known)
+        })?;
+        if let Some(Err(why)) = options.cost_table.as_ref().map(CostTable::validate) {
+            return Err(EngineError::option("cost_table", "not usable", &format!("mended: {why}")));
+        }
+        let Loaded { model, footprint } = Loaded::load(file.gguf(), &options)?;
+        let cache = model.cache(model.context_size())?;
+        let cost = match options.cost_table {
+            Some(table) => CostModel::fixed(table),
+            None => {
+                let prior = footprint.prior(options.isa, model.threads(), options.weights);
+                CostModel::learning(CostTable::from_prior(&prior))
+            }
+        };
+        let sizes = DecoderOptions { max_rows: options.prompt_rows, ..DecoderOptions::default() };
+        let text = TokenText(file.tokenizer().clone());
+        let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes).with_drafter(drafter);
+        if let Some(recorder) = options.recorder {
+            decoder = decoder.with_recorder(recorder);
+        }
+        let end_tokens = file.tokenizer().end_of_generation().into();
+        Ok(Self {
+            file,
+            scheduler: Scheduler::new(decoder, clock, end_tokens),
+            footprint,
+            isa: options.isa,
+            load_seconds: clock.now().as_secs_f64(),
+        })
+    }
+
+    /// The model file: its tokenizer and chat template.
+    pub fn file(&self) -> &ModelFile {
+        &self.file
+    }
+
+    /// Runs requests.
+    pub fn scheduler(&mut self) -> &mut Scheduler<Model, TokenText> {
+        &mut self.scheduler
+    }
+
+    /// What the model weighs.
+    pub fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// What passes cost, as far as is known.
+    pub fn cost_table(&self) -> &CostTable {
+        self.scheduler.cost_table()
+    }
+
+    /// Most tokens of a sequence.
+    pub fn context_size(&self) -> usize {
+        self.scheduler.target().context_size()
+    }
+
+    /// Threads of a pass.
+    pub fn threads(&self) -> usize {
+        self.scheduler.target().threads()
+    }
+
+    /// The kernels' version.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Seconds that loading the weights took.
+    pub fn load_seconds(&self) -> f64 {
+        self.load_seconds
+    }
+}

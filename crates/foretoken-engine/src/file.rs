@@ -1,0 +1,91 @@
+//! A model file before its weights are loaded: enough to turn text into tokens and to find out what is wrong with either.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use foretoken_decode::TokenId;
+use foretoken_formats::chat::{ChatTemplate, Message};
+use foretoken_formats::gguf::Gguf;
+use foretoken_formats::tokenizer::{Special, Tokenizer};
+use foretoken_model::Hyper;
+
+use crate::error::EngineError;
+use crate::load::DEFAULT_CONTEXT;
+
+/// An open model file with its tokenizer and chat template.
+pub struct ModelFile {
+    path: PathBuf,
+    gguf: Gguf,
+    tokenizer: Arc<Tokenizer>,
+    chat_template: Option<ChatTemplate>,
+}
+
+impl ModelFile {
+    /// Opens a GGUF file and reads everything but the weights.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        let gguf = Gguf::open(path)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
+        let chat_template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
+        Ok(Self { path: path.to_owned(), gguf, tokenizer, chat_template })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The model's name, from its metadata or its file's name.
+    pub fn name(&self) -> String {
+        let from_file = || self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        self.gguf.summary().name.unwrap_or_else(from_file)
+    }
+
+    /// Metadata and tensors.
+    pub fn gguf(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    /// The model's vocabulary.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The model's chat template, if it has one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.chat_template.as_ref()
+    }
+
+    /// The context size for what was asked; `None`: the model's own limit, up to [`DEFAULT_CONTEXT`].
+    pub fn context_size(&self, wanted: Option<usize>) -> Result<usize, EngineError> {
+        context_size(&self.gguf, wanted)
+    }
+
+    /// The tokens of a prompt that is continued as it stands.
+    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<TokenId>, EngineError> {
+        Ok(self.tokenizer.encode_prompt(text, special)?)
+    }
+
+    /// The tokens of a conversation in the model's chat template, up to where the assistant's answer begins. Special
+    /// tokens inside the messages are text unless they are to be parsed.
+    pub fn encode_chat(&self, messages: &[Message], special: Special) -> Result<Vec<TokenId>, EngineError> {
+        let template = self.chat_template().ok_or_else(|| EngineError::NoChatTemplate { model: self.name() })?;
+        // Some templates tell the model what day it is.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs() as i64);
+        match special {
+            Special::AsText => Ok(template.encode(&self.tokenizer, messages, true, now)?),
+            Special::Parse => Ok(self.tokenizer.encode(&template.render_at(messages, true, now)?, Special::Parse)?),
+        }
+    }
+}
+
+/// The context size for what was asked, checked against the model's own.
+pub(crate) fn context_size(gguf: &Gguf, wanted: Option<usize>) -> Result<usize, EngineError> {
+    let own = Hyper::read(gguf, gguf.metadata().get_str("general.architecture")?)?.context;
+    let context = wanted.unwrap_or(own.min(DEFAULT_CONTEXT));
+    if !(2..=own).contains(&context) {
+        let wanted = format!("2 to {own}, what this model was made for");
+        return Err(EngineError::option("the context size", context, &wanted));
+    }
+    Ok(context)
+}

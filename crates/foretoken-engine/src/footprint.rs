@@ -1,0 +1,114 @@
+//! What a model weighs: the memory it needs, and what one pass reads and multiplies. From the header alone.
+
+use foretoken_decode::budget::Prior;
+use foretoken_formats::gguf::{Gguf, TensorInfo};
+use foretoken_kernels::Isa;
+use foretoken_model::{ARCHITECTURES, Hyper, KvShape, KvType, ModelError, Weights};
+
+/// Name of the tensor that tokens are looked up in; a model without an output head of its own multiplies with it too.
+const EMBEDDING: &str = "token_embd.weight";
+/// Name of the output head.
+const HEAD: &str = "output.weight";
+
+/// Sizes of a model under given load options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Bytes of all weights in memory.
+    pub packed_bytes: u64,
+    /// Bytes of the weights that every pass reads, the output head excluded. An embedding is looked up, not read.
+    pub trunk_bytes: u64,
+    /// Multiply-adds of a row with those weights.
+    pub trunk_macs: u64,
+    /// Bytes of the output head.
+    pub head_bytes: u64,
+    /// Multiply-adds of a row with the output head.
+    pub head_macs: u64,
+    /// Bytes of keys and values for each token of context, in all layers.
+    pub kv_bytes_per_token: u64,
+}
+
+impl Footprint {
+    /// Adds up a file's tensors. Fails where loading the file would: unknown architecture, type without a kernel, bad
+    /// sizes.
+    pub fn of(gguf: &Gguf, weights: Weights, kv_type: KvType) -> Result<Self, ModelError> {
+        let architecture = gguf.metadata().get_str("general.architecture")?;
+        if !ARCHITECTURES.contains(&architecture) {
+            return Err(ModelError::Architecture { found: architecture.into(), known: ARCHITECTURES.join(", ") });
+        }
+        let Hyper { layers, kv_heads: heads, head_dim, .. } = Hyper::read(gguf, architecture)?;
+        let kv = KvShape { layers, heads, head_dim, kv_type };
+        let mut footprint = Self {
+            packed_bytes: 0,
+            trunk_bytes: 0,
+            trunk_macs: 0,
+            head_bytes: 0,
+            head_macs: 0,
+            kv_bytes_per_token: kv.page_bytes() as u64 / foretoken_kernels::attention::KEY_CHUNK as u64,
+        };
+        let tied = gguf.find(HEAD).is_none();
+        for tensor in gguf.tensors() {
+            tensor.check_supported()?;
+            let bytes = memory_bytes(tensor, weights);
+            footprint.packed_bytes += bytes;
+            let macs = if tensor.shape.len() == 2 { tensor.n_elements() as u64 } else { 0 };
+            if tensor.name == HEAD || (tied && tensor.name == EMBEDDING) {
+                footprint.head_bytes += bytes;
+                footprint.head_macs += macs;
+            } else if tensor.name != EMBEDDING {
+                footprint.trunk_bytes += bytes;
+                footprint.trunk_macs += macs;
+            }
+        }
+        Ok(footprint)
+    }
+
+    /// A first guess of what passes cost, before any has run.
+    pub fn prior(&self, isa: Isa, threads: usize, weights: Weights) -> Prior {
+        let rates = Rates::of(isa, threads, weights);
+        Prior {
+            trunk_bytes: self.trunk_bytes as f64,
+            trunk_macs: self.trunk_macs as f64,
+            head_bytes: self.head_bytes as f64,
+            head_macs: self.head_macs as f64,
+            kv_bytes: self.kv_bytes_per_token as f64,
+            bytes_per_second: rates.bytes_per_second,
+            macs_per_second: rates.macs_per_second,
+            overhead: rates.overhead,
+        }
+    }
+}
+
+/// Bytes that a tensor takes in memory. Matrices are widened on request, vectors always are.
+fn memory_bytes(tensor: &TensorInfo, weights: Weights) -> u64 {
+    let n = tensor.n_elements() as u64;
+    match weights {
+        _ if tensor.shape.len() != 2 => 4 * n,
+        Weights::AsStored => tensor.n_bytes as u64,
+        Weights::F32 => 4 * n,
+        Weights::F16 => 2 * n,
+    }
+}
+
+/// Rates of the kernels, as measured on desktop and server CPUs of the years around 2023: orders of magnitude that the
+/// first few passes replace by what this machine does.
+struct Rates {
+    bytes_per_second: f64,
+    macs_per_second: f64,
+    overhead: f64,
+}
+
+impl Rates {
+    fn of(isa: Isa, threads: usize, weights: Weights) -> Self {
+        let floats = weights != Weights::AsStored;
+        let macs_per_core = match isa {
+            Isa::Scalar => 1e9,
+            Isa::Avx2(_) if floats => 35e9,
+            Isa::Avx2(_) => 65e9,
+            Isa::Avx512(_) if floats => 50e9,
+            Isa::Avx512(_) => 130e9,
+        };
+        // Two or three cores saturate the memory of most machines.
+        let readers = threads.min(3) as f64;
+        Self { bytes_per_second: 24e9 * readers, macs_per_second: macs_per_core * threads as f64, overhead: 50e-6 }
+    }
+}

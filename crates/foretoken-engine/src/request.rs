@@ -1,0 +1,189 @@
+//! What goes in and what comes out: requests, events, outcomes.
+
+use std::sync::Arc;
+
+use foretoken_decode::sampler::{SamplerSettings, TokenLogprobs};
+use foretoken_decode::{DraftPolicy, FinishReason, RequestError, RequestId, TokenId};
+use serde::Serialize;
+
+/// One text to continue.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// At least one token, fewer than the context holds.
+    pub prompt: Vec<TokenId>,
+    /// How tokens are drawn. Its seed is not used: see the next field.
+    pub sampler: SamplerSettings,
+    /// Seed of the noise; drawn anew for every request that brings none, and reported in the outcome.
+    pub seed: Option<u64>,
+    /// Most tokens to write; `None` writes until the text ends or the context is full.
+    pub max_tokens: Option<usize>,
+    /// The text does not end before this many tokens.
+    pub min_tokens: usize,
+    /// Tokens that end the text, besides the model's own.
+    pub end_tokens: Vec<TokenId>,
+    /// Go on after end tokens.
+    pub ignore_eos: bool,
+    /// Strings that end the text and are not part of it.
+    pub stop: Vec<String>,
+    /// Log-probabilities of each token, and of this many of the likeliest beside it.
+    pub logprobs: Option<usize>,
+    /// How much to draft. The text is the same under all policies.
+    pub draft: DraftPolicy,
+    /// Start from an earlier request's cached rows where the prompt begins like it, and leave these for later requests.
+    /// The text is the same either way.
+    pub reuse: bool,
+}
+
+impl Request {
+    /// A request with default settings and nothing that ends it but the model, length and context.
+    pub fn new(prompt: Vec<TokenId>) -> Self {
+        Self {
+            prompt,
+            sampler: SamplerSettings::default(),
+            seed: None,
+            max_tokens: None,
+            min_tokens: 0,
+            end_tokens: Vec::new(),
+            ignore_eos: false,
+            stop: Vec::new(),
+            logprobs: None,
+            draft: DraftPolicy::Budget,
+            reuse: false,
+        }
+    }
+
+    /// Checks everything that can be wrong with a request, before a model is loaded for it.
+    pub fn validate(&self, vocab_size: usize, context_size: usize) -> Result<(), RequestError> {
+        self.clone().for_decoder(&[].into(), 0).validate(vocab_size, context_size)
+    }
+
+    /// What the decoder is asked for. `end_tokens` are the model's own.
+    pub(crate) fn for_decoder(self, end_tokens: &Arc<[TokenId]>, seed: u64) -> foretoken_decode::Request {
+        let end_tokens = match self.end_tokens.is_empty() {
+            true => end_tokens.clone(),
+            false => end_tokens.iter().copied().chain(self.end_tokens).collect(),
+        };
+        foretoken_decode::Request {
+            prompt: self.prompt,
+            cached: None,
+            sampler: SamplerSettings { seed, ..self.sampler },
+            max_tokens: self.max_tokens,
+            min_tokens: self.min_tokens,
+            end_tokens,
+            ignore_eos: self.ignore_eos,
+            stop: self.stop,
+            logprobs: self.logprobs,
+            draft: self.draft,
+            keep_cache: self.reuse,
+        }
+    }
+}
+
+/// What happened to a request in one step.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A pass was run for it.
+    Progress {
+        /// Whose.
+        request: RequestId,
+        /// New tokens: none while the prompt is run.
+        tokens: &'a [TokenId],
+        /// How many of these were guesses that came true; they are the first ones.
+        accepted: usize,
+        /// New text: whole characters, and nothing that may turn out to be part of a stop string.
+        text: &'a str,
+        /// One per token when asked for.
+        logprobs: &'a [TokenLogprobs],
+    },
+    /// It is over.
+    Finished {
+        /// Whose.
+        request: RequestId,
+        /// All about it.
+        outcome: Box<Outcome>,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended its text. The end token is among the tokens and not in the text.
+    EndToken,
+    /// A stop string came.
+    StopString,
+    /// There are as many tokens as were asked for.
+    Length,
+    /// Prompt and text fill the context.
+    ContextFull,
+    /// The caller took the request back.
+    Cancelled,
+    /// Something went wrong: see [`Outcome::error`].
+    Failed,
+}
+
+/// A finished request. The counts obey `token_ids.len() == passes + accepted`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The text, without stop strings and control tokens.
+    pub text: String,
+    /// Its tokens, the end token included.
+    pub token_ids: Vec<TokenId>,
+    /// One per token when asked for.
+    #[serde(skip)]
+    pub logprobs: Vec<TokenLogprobs>,
+    /// Why it ended.
+    pub finish_reason: Finish,
+    /// The stop string that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_string: Option<String>,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, how many were cached already.
+    pub cached_tokens: usize,
+    /// Passes that drew tokens.
+    pub passes: usize,
+    /// Passes over a part of the prompt that drew none.
+    pub prompt_passes: usize,
+    /// Guesses run.
+    pub drafted: usize,
+    /// Guesses that became tokens.
+    pub accepted: usize,
+    /// Tokens per pass.
+    pub acceptance_length: f64,
+    /// Of the passes that ran a guess 1, 2, ... tokens ahead, the share that accepted it.
+    pub acceptance_by_depth: Vec<f64>,
+    /// Seconds from submission to the first tokens.
+    pub prompt_seconds: f64,
+    /// Seconds from the first tokens to the end.
+    pub decode_seconds: f64,
+    /// Tokens after the first pass, per second of `decode_seconds`; 0 when there are none.
+    pub tokens_per_second: f64,
+    /// The seed, given or drawn.
+    pub seed: u64,
+    /// Whether the text depends on nothing but model, prompt, settings and seed.
+    pub reproducible: bool,
+}
+
+impl Outcome {
+    /// Whether the caller took the request back.
+    pub fn was_cancelled(&self) -> bool {
+        self.finish_reason == Finish::Cancelled
+    }
+}
+
+impl Finish {
+    pub(crate) fn of(reason: &FinishReason) -> Self {
+        match reason {
+            FinishReason::EndToken(_) => Self::EndToken,
+            FinishReason::StopString(_) => Self::StopString,
+            FinishReason::Length => Self::Length,
+            FinishReason::ContextFull => Self::ContextFull,
+            FinishReason::Cancelled => Self::Cancelled,
+            FinishReason::Sample(_) | FinishReason::Target(_) => Self::Failed,
+        }
+    }
+}
