@@ -1,2 +1,93 @@
-//! The `foretoken` binary.
-fn main() {}
+//! The `foretoken` binary: one file per subcommand.
+
+mod bench;
+mod chat;
+mod error;
+mod generate;
+mod inspect;
+mod interrupt;
+mod model_file;
+mod options;
+mod output;
+mod progress;
+mod prompt;
+mod report;
+mod tokenize;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use error::CliError;
+
+/// Runs language models several tokens at a time, without changing their text.
+///
+/// foretoken guesses the next tokens cheaply, checks all guesses in one pass of the model, and keeps those that the
+/// model would have written anyway. The text depends on the model, prompt, sampling options and seed alone: drafting
+/// options change the speed only.
+#[derive(Parser, Debug)]
+#[command(version, after_long_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foretoken generate -m smollm2 'Once upon a time'          continue a text
+  foretoken generate -m smollm2 --chat 'Why is the sky blue?'  ask a question
+  foretoken chat -m qwen2.5-coder-1.5b                      talk
+  foretoken inspect model.gguf                              what is in a file, and the memory it needs
+  foretoken bench decode -m qwen2.5-coder-0.5b --prompts prompts.jsonl  what drafting gains
+
+Exit codes:
+  0  done
+  1  an error: a message on standard error says what and what to do
+  2  wrong options
+  3  a benchmark found text that differs from plain decoding
+  130  ended by Ctrl-C";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Generate(generate::Args),
+    Chat(chat::Args),
+    Inspect(inspect::Args),
+    Tokenize(tokenize::Args),
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("FORETOKEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    interrupt::install();
+    let result = match Cli::parse().command {
+        Command::Generate(args) => generate::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Bench(bench) => bench::run(&bench),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            let code = error.exit_code();
+            if !matches!(error, CliError::OutputClosed) {
+                output::note(format_args!("{:?}", miette::Report::new(error)));
+            }
+            code.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,25 @@
+//! `foretoken bench`: measure passes and whole answers. The answer is checked before the time counts.
+
+mod decode;
+mod forward;
+mod machine;
+mod prompts;
+
+use std::process::ExitCode;
+
+use crate::error::CliError;
+
+/// Measure passes of a model, or what drafting gains
+#[derive(clap::Subcommand, Debug)]
+pub enum Bench {
+    Forward(forward::Args),
+    Decode(decode::Args),
+}
+
+/// Runs the subcommand.
+pub fn run(bench: &Bench) -> Result<ExitCode, CliError> {
+    match bench {
+        Bench::Forward(args) => forward::run(args),
+        Bench::Decode(args) => decode::run(args),
+    }
+}

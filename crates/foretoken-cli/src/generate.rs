@@ -1,0 +1,136 @@
+//! `foretoken generate`: continue a text, or answer one question.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use foretoken_engine::{Engine, Event, ModelFile, Outcome, Request};
+use foretoken_formats::chat::Message;
+use foretoken_formats::tokenizer::Special;
+
+use crate::error::{CliError, INTERRUPTED};
+use crate::interrupt::Watch;
+use crate::options::{DraftOptions, EndOptions, ModelOptions, SamplingOptions, request};
+use crate::output;
+use crate::prompt::PromptSource;
+use crate::report;
+
+/// Continue a text, or answer a question with --chat
+///
+/// The text is streamed to standard output; a summary with the speed goes to standard error. Sampling defaults are those
+/// of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05. --temperature 0 gives the same text every time, and
+/// so does any temperature with a --seed.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// The text to continue, exactly as it is; `-` or nothing reads standard input
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "file"])]
+    positional: Option<String>,
+
+    /// The same, for prompts that begin with a dash
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true, conflicts_with = "file")]
+    prompt: Option<String>,
+
+    /// Read the prompt from a file
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Put the prompt as a user's message into the model's chat template
+    #[arg(long)]
+    chat: bool,
+
+    /// A system message before it
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+
+    /// Read special tokens such as <|im_end|> in the prompt as what they mean, not as plain text
+    #[arg(long)]
+    parse_special: bool,
+
+    /// Most tokens to write; 0 writes until the text ends or the context is full
+    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 512)]
+    max_tokens: usize,
+
+    /// Print one JSON object at the end instead of streaming the text
+    #[arg(long)]
+    json: bool,
+
+    /// Say more in the summary: speed of the prompt, acceptance by depth, what a pass costs
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Write a JSON line about every pass to a file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    draft: DraftOptions,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+    #[command(flatten)]
+    ending: EndOptions,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foretoken generate -m smollm2 'Once upon a time'
+  foretoken generate -m qwen2.5-coder-1.5b --file main.py --temperature 0 -n 200
+  foretoken generate -m smollm2 --chat --system 'Be brief.' 'Why is the sky blue?'
+  foretoken generate -m smollm2 --draft none 'Once upon a time' --seed 1   the same text, at plain speed
+  foretoken generate -m smollm2 --json 'Once upon a time' | jq .tokens_per_second";
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let given = args.positional.as_deref().or(args.prompt.as_deref());
+    let text = PromptSource { given, file: args.file.as_deref() }.read()?;
+    let file = args.model.open()?;
+    let prompt = encode(args, &file, &text)?;
+    let max_tokens = (args.max_tokens > 0).then_some(args.max_tokens);
+    let request = request(prompt, max_tokens, &args.sampling, &args.ending, &args.draft);
+    args.model.check(&file, &request)?;
+    let recorder = args.trace.as_deref().map(report::TraceFile::create).transpose()?;
+    let mut engine = args.model.load(file, &args.draft, recorder.map(|file| Box::new(file) as _))?;
+
+    let outcome = answer(&mut engine, request, !args.json)?;
+    if args.json {
+        output::json(&outcome)?;
+    } else {
+        // On a terminal the summary shall not continue the text's last line.
+        if !outcome.text.ends_with('\n') {
+            output::text("\n")?;
+        }
+        output::note(format_args!("\n{}", report::summary(&outcome)));
+        if args.verbose {
+            output::note(report::details(&outcome, &engine).trim_end());
+        }
+    }
+    report::check(&outcome)?;
+    Ok(if outcome.was_cancelled() { INTERRUPTED.into() } else { ExitCode::SUCCESS })
+}
+
+fn encode(args: &Args, file: &ModelFile, text: &str) -> Result<Vec<u32>, CliError> {
+    let special = if args.parse_special { Special::Parse } else { Special::AsText };
+    if !args.chat {
+        return Ok(file.encode(text, special)?);
+    }
+    let system = args.system.iter().map(|text| Message::new("system", text));
+    let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+    Ok(file.encode_chat(&messages, special)?)
+}
+
+/// Runs one request until it ends or Ctrl-C is pressed, and streams its text.
+pub fn answer(engine: &mut Engine, request: Request, stream: bool) -> Result<Outcome, CliError> {
+    let watch = Watch::start();
+    let mut written = Ok(());
+    let outcome = engine.scheduler().run(request, |event| {
+        if let Event::Progress { text, .. } = event
+            && stream
+        {
+            written = output::text(text);
+        }
+        if watch.pressed() || written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    written.map(|()| outcome)
+}

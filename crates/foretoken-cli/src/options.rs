@@ -1,0 +1,285 @@
+//! Options that several subcommands share, and what they mean for the engine.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use foretoken_decode::Recorder;
+use foretoken_decode::budget::CostTable;
+use foretoken_decode::sampler::SamplerSettings;
+use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Isa, KvType, ModelFile, Request, Weights};
+
+use crate::error::CliError;
+use crate::model_file;
+use crate::progress::LoadingBar;
+
+/// Which model, and how it is kept in memory and run.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Model")]
+pub struct ModelOptions {
+    /// A .gguf file, or parts of the name of one in $FORETOKEN_MODELS (else ~/.cache/foretoken/models), as in smollm2-135m
+    #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL")]
+    pub model: String,
+
+    /// Threads of a pass [default: all cores]. The text does not depend on it
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+
+    /// Most tokens of prompt and answer together [default: the model's own limit, at most 8192]
+    #[arg(short, long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
+    pub ctx_size: Option<u32>,
+
+    /// How keys and values are kept: q8_0 takes about half the memory, and can change the text
+    #[arg(long, value_enum, default_value_t = KvTypeName::F16)]
+    pub kv_type: KvTypeName,
+
+    /// How weights are kept in memory: widened they need more of it, and more rows a pass are nearly free
+    #[arg(long, value_enum, default_value_t = WeightsName::AsStored)]
+    pub weights: WeightsName,
+
+    /// Instruction set of the kernels [default: the best this CPU has]. The text does not depend on it
+    #[arg(long, value_name = "ISA", value_parser = parse_isa)]
+    pub isa: Option<Isa>,
+
+    /// Rows of a prompt per pass. The text does not depend on it
+    #[arg(long, value_name = "ROWS", default_value_t = foretoken_engine::PROMPT_ROWS)]
+    pub prompt_rows: usize,
+}
+
+/// `--kv-type`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum KvTypeName {
+    /// Half precision
+    F16,
+    /// 8-bit integers with a scale for every 32
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+/// `--weights`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum WeightsName {
+    /// As the file has them
+    AsStored,
+    /// Single precision
+    F32,
+    /// Half precision
+    F16,
+}
+
+impl KvTypeName {
+    /// The kernels' name for it.
+    pub fn kv_type(self) -> KvType {
+        match self {
+            Self::F16 => KvType::F16,
+            Self::Q8_0 => KvType::Q8_0,
+        }
+    }
+}
+
+impl WeightsName {
+    /// The model's name for it.
+    pub fn weights(self) -> Weights {
+        match self {
+            Self::AsStored => Weights::AsStored,
+            Self::F32 => Weights::F32,
+            Self::F16 => Weights::F16,
+        }
+    }
+}
+
+fn parse_isa(name: &str) -> Result<Isa, String> {
+    let all = Isa::available();
+    all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|isa| isa.name()).collect();
+        format!("this CPU has {}", names.join(", "))
+    })
+}
+
+impl ModelOptions {
+    /// Finds the model file and reads all but the weights.
+    pub fn open(&self) -> Result<ModelFile, CliError> {
+        Ok(ModelFile::open(&model_file::find(&self.model)?)?)
+    }
+
+    /// Checks a request against the model, before the weights are loaded for it.
+    pub fn check(&self, file: &ModelFile, request: &Request) -> Result<(), CliError> {
+        let context = file.context_size(self.ctx_size.map(|tokens| tokens as usize))?;
+        let vocab_size = file.tokenizer().vocab_size();
+        request.validate(vocab_size, context).map_err(|error| CliError::Request { error })
+    }
+
+    /// Loads the weights, with a progress bar when it takes long.
+    pub fn load(
+        &self,
+        file: ModelFile,
+        draft: &DraftOptions,
+        recorder: Option<Box<dyn Recorder>>,
+    ) -> Result<Engine, CliError> {
+        let bar = LoadingBar::new();
+        let progress = |read, total| bar.tell(read, total);
+        let options = EngineOptions {
+            drafter: draft.draft.clone(),
+            cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
+            recorder,
+            ..self.engine_options(&progress)
+        };
+        Ok(Engine::load(file, options)?)
+    }
+
+    /// The options that concern the model.
+    pub fn engine_options<'a>(&self, progress: &'a (dyn Fn(u64, u64) + Sync)) -> EngineOptions<'a> {
+        EngineOptions {
+            threads: self.threads.map(usize::from),
+            context: self.ctx_size.map(|tokens| tokens as usize),
+            kv_type: self.kv_type.kv_type(),
+            weights: self.weights.weights(),
+            isa: self.isa.unwrap_or_else(Isa::best),
+            prompt_rows: self.prompt_rows,
+            progress,
+            ..EngineOptions::default()
+        }
+    }
+}
+
+/// How much is guessed. None of these can change the text.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafting (changes the speed, never the text)")]
+pub struct DraftOptions {
+    /// Who guesses the next tokens: none, or prompt_lookup (copies what followed the same words earlier in the text)
+    #[arg(long, value_name = "METHOD", default_value = "prompt_lookup", value_parser = parse_drafter)]
+    pub draft: String,
+
+    /// Check this many guesses every pass, whether or not they pay [default: as many as pay, by measurement]
+    #[arg(long, value_name = "TOKENS")]
+    pub draft_width: Option<usize>,
+
+    /// Decide by the pass costs in this file instead of by the clock, so that a run repeats pass by pass
+    #[arg(long, value_name = "FILE")]
+    pub cost_model: Option<PathBuf>,
+}
+
+/// Checks a drafter's name.
+pub fn parse_drafter(name: &str) -> Result<String, String> {
+    let names = foretoken_decode::drafters::NAMES;
+    if names.contains(&name) { Ok(name.to_owned()) } else { Err(format!("there are {}", names.join(", "))) }
+}
+
+impl DraftOptions {
+    /// The policy of a request that uses the drafter `method`.
+    pub fn policy(&self, method: &str) -> DraftPolicy {
+        match self.draft_width {
+            _ if method == "none" => DraftPolicy::Off,
+            Some(width) => DraftPolicy::Width(width),
+            None => DraftPolicy::Budget,
+        }
+    }
+}
+
+/// Reads a cost table from a JSON file.
+pub fn read_cost_table(path: &Path) -> Result<CostTable, CliError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| CliError::File { action: "read", path: path.into(), source })?;
+    let bad = |found: String| CliError::BadFile {
+        path: path.into(),
+        found,
+        wanted: "`foretoken bench decode --json` prints the table that it measured as \"cost_table\"".into(),
+    };
+    let table: CostTable = serde_json::from_str(&text).map_err(|error| bad(format!("not a cost table: {error}")))?;
+    table.validate().map_err(|error| bad(format!("not a cost table: {error}")))?;
+    Ok(table)
+}
+
+/// How tokens are drawn.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingOptions {
+    /// 0 always takes the likeliest token; higher is more varied (0 to 100)
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
+    pub temperature: f32,
+
+    /// Draw among this many of the likeliest tokens only; 0 is off
+    #[arg(long, value_name = "TOKENS", default_value_t = 40)]
+    pub top_k: usize,
+
+    /// Draw among the likeliest tokens whose probabilities reach this sum; 1 is off
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
+    pub top_p: f32,
+
+    /// Draw among tokens at least this fraction as likely as the likeliest; 0 is off
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
+    pub min_p: f32,
+
+    /// Make tokens of prompt and answer less likely: above 1; 1 is off
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
+    pub repetition_penalty: f32,
+
+    /// Subtract this from the logit of every token already in the answer; 0 is off
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+
+    /// Subtract this from a token's logit for each time it is in the answer; 0 is off
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+
+    /// Add VALUE to the logit of token ID; -inf forbids it. Repeatable
+    #[arg(long, value_name = "ID=VALUE", value_parser = parse_bias, allow_hyphen_values = true)]
+    pub logit_bias: Vec<(u32, f32)>,
+
+    /// The same seed gives the same text [default: drawn anew, and reported]
+    #[arg(short, long)]
+    pub seed: Option<u64>,
+}
+
+fn parse_bias(text: &str) -> Result<(u32, f32), String> {
+    let wanted = || format!("{text:?} is not ID=VALUE, such as 42=-1.5 or 42=-inf");
+    let (token, value) = text.split_once('=').ok_or_else(wanted)?;
+    Ok((token.trim().parse().map_err(|_| wanted())?, value.trim().parse().map_err(|_| wanted())?))
+}
+
+/// What ends an answer.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Ending")]
+pub struct EndOptions {
+    /// End when this text appears; it is not printed. Repeatable
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub stop: Vec<String>,
+
+    /// Go on after the model's own end-of-text token
+    #[arg(long)]
+    pub ignore_eos: bool,
+
+    /// Do not end before this many tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub min_tokens: usize,
+}
+
+/// Puts the options together into a request.
+pub fn request(
+    prompt: Vec<u32>,
+    max_tokens: Option<usize>,
+    sampling: &SamplingOptions,
+    ending: &EndOptions,
+    draft: &DraftOptions,
+) -> Request {
+    let sampler = SamplerSettings {
+        temperature: sampling.temperature,
+        top_k: sampling.top_k,
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        repetition_penalty: sampling.repetition_penalty,
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        logit_bias: sampling.logit_bias.clone(),
+        ..SamplerSettings::default()
+    };
+    Request {
+        sampler,
+        seed: sampling.seed,
+        max_tokens,
+        min_tokens: ending.min_tokens,
+        stop: ending.stop.clone(),
+        ignore_eos: ending.ignore_eos,
+        draft: draft.policy(&draft.draft),
+        ..Request::new(prompt)
+    }
+}

@@ -1,0 +1,101 @@
+//! What is said about an answer, and the trace of its passes.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use foretoken_decode::{PassTrace, Recorder};
+use foretoken_engine::{Engine, Finish, Outcome};
+
+use crate::error::CliError;
+
+/// The summary's line.
+pub fn summary(outcome: &Outcome) -> String {
+    format!("{}; {}; seed {}", short(outcome), ended(outcome), outcome.seed)
+}
+
+/// How fast it was.
+pub fn short(outcome: &Outcome) -> String {
+    let Outcome { passes, drafted, accepted, .. } = *outcome;
+    let mut line = format!(
+        "{} tokens in {passes} passes ({:.2} a pass), {:.1} tokens/s",
+        outcome.token_ids.len(),
+        outcome.acceptance_length,
+        outcome.tokens_per_second
+    );
+    if drafted > 0 {
+        let _ = write!(line, ", {accepted} of {drafted} guesses accepted");
+    }
+    line
+}
+
+fn ended(outcome: &Outcome) -> String {
+    match outcome.finish_reason {
+        Finish::EndToken => "the model ended the text".into(),
+        Finish::StopString => format!("ended at {:?}", outcome.stop_string.as_deref().unwrap_or_default()),
+        Finish::Length => "ended at --max-tokens".into(),
+        Finish::ContextFull => "the context is full (see --ctx-size)".into(),
+        Finish::Cancelled => "interrupted".into(),
+        Finish::Failed => "broke off".into(),
+    }
+}
+
+/// More lines, for `--verbose`.
+pub fn details(outcome: &Outcome, engine: &Engine) -> String {
+    let mut text = String::new();
+    let new = outcome.prompt_tokens - outcome.cached_tokens;
+    let speed = new as f64 / outcome.prompt_seconds.max(1e-9);
+    let _ = writeln!(
+        text,
+        "prompt: {} tokens, {} of them cached, {:.3} s, {speed:.1} tokens/s",
+        outcome.prompt_tokens, outcome.cached_tokens, outcome.prompt_seconds
+    );
+    if !outcome.acceptance_by_depth.is_empty() {
+        let shares: Vec<_> = outcome.acceptance_by_depth.iter().map(|share| format!("{share:.2}")).collect();
+        let _ = writeln!(text, "accepted by depth: {}", shares.join(" "));
+    }
+    let costs: Vec<_> = [1, 2, 3, 4, 8, 16].map(|n| format!("{n}: {:.1}", engine.cost_table().trunk(n) * 1e3)).into();
+    let _ = writeln!(text, "a pass of n rows takes, without the output head, in ms: {}", costs.join(", "));
+    let _ = writeln!(
+        text,
+        "loaded in {:.2} s; {} threads, {} kernels, context of {} tokens",
+        engine.load_seconds(),
+        engine.threads(),
+        engine.isa(),
+        engine.context_size()
+    );
+    text
+}
+
+/// Fails when the answer broke off.
+pub fn check(outcome: &Outcome) -> Result<(), CliError> {
+    match &outcome.error {
+        Some(error) => Err(CliError::Failed { error: error.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// A file with one JSON object for every pass.
+pub struct TraceFile {
+    file: BufWriter<File>,
+}
+
+impl TraceFile {
+    /// Creates or empties the file.
+    pub fn create(path: &Path) -> Result<Self, CliError> {
+        let file = File::create(path);
+        let file = file.map_err(|source| CliError::File { action: "write", path: path.into(), source })?;
+        Ok(Self { file: BufWriter::new(file) })
+    }
+}
+
+impl Recorder for TraceFile {
+    fn pass(&mut self, trace: &PassTrace) {
+        let line = serde_json::to_string(trace).expect("a trace has string keys and finite numbers");
+        // A full disk shall not end the text.
+        if let Err(error) = writeln!(self.file, "{line}") {
+            tracing::warn!(%error, "a pass is missing in the trace");
+        }
+    }
+}
