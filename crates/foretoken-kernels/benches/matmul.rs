@@ -74,7 +74,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Option<Options> {
             continue;
         }
         let value = args.next()?;
-        let mut parts = value.split(',');
+        let parts = value.split(',');
         match arg.as_str() {
             "--types" => {
                 let find = |name: &str| WeightType::ALL.into_iter().find(|ty| format!("{ty:?}") == name);
@@ -82,7 +82,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Option<Options> {
             }
             "--shapes" => options.shapes = parts.map(shape).collect::<Option<_>>()?,
             "--rows" => options.rows = parts.map(|n| n.parse().ok()).collect::<Option<_>>()?,
-            "--isa" => options.isa = Isa::available().into_iter().find(|isa| Some(isa.name()) == parts.next())?,
+            "--isa" => options.isa = Isa::available().into_iter().find(|isa| isa.name() == value)?,
             "--threads" => options.threads = value.parse().ok()?,
             "--ms" => options.time = Duration::from_millis(value.parse().ok()?),
             _ => return None,

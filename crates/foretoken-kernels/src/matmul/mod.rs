@@ -6,16 +6,14 @@
 #![allow(unsafe_code)]
 
 mod activations;
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
 mod layout;
 mod matrix;
 mod quantise;
 mod scalar;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::marker::PhantomData;
 
@@ -112,10 +110,10 @@ impl<'a> Kernel<'a> {
             Isa::Scalar => scalar::tile(ty, tile, n_in, &group, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: holding the value proves the CPU's features; tile and group are n_in long.
-            Isa::Avx2(isa) => unsafe { avx2::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
+            Isa::Avx2(isa) => unsafe { x86::avx2::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Isa::Avx512(isa) => unsafe { avx512::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
+            Isa::Avx512(isa) => unsafe { x86::avx512::kernel(isa, ty, group.width)(tile, n_in, &group, out) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => scalar::tile(ty, tile, n_in, &group, out),
         }

@@ -1,17 +1,16 @@
 //! The products with AVX2: two vectors hold 4 codes of 8 rows each; byte products are summed in 16 bits as long as no
 //! bit pattern can overflow them, then in 32.
-#![allow(unsafe_code)]
-
 use std::arch::x86_64::*;
 
-use super::TileFn;
-use super::activations::{Group, MAX_GROUP_ROWS};
-use super::layout::{Layout, TILE_ROWS};
+use super::*;
 use crate::isa::Avx2;
+use crate::matmul::TileFn;
+use crate::matmul::activations::{Group, MAX_GROUP_ROWS};
+use crate::matmul::layout::TILE_ROWS;
 use crate::quant::{WeightType, offset};
 
 /// The kernel for a type and a number of rows from 1 to 4. Calling it is safe on a CPU that has [`Avx2`].
-pub(super) fn kernel(_isa: Avx2, ty: WeightType, width: usize) -> TileFn {
+pub(in crate::matmul) fn kernel(_isa: Avx2, ty: WeightType, width: usize) -> TileFn {
     macro_rules! widths {
         ($kernel:ident, $type:ty) => {
             match width {
@@ -40,7 +39,7 @@ pub(super) fn kernel(_isa: Avx2, ty: WeightType, width: usize) -> TileFn {
 /// A vector for rows 0 to 7 of the tile and one for rows 8 to 15.
 type Halves<T> = [T; 2];
 
-/// Reads codes out of the bytes of 32 codes of 16 rows (see [`super::layout`]).
+/// Reads codes out of the bytes of 32 codes of 16 rows (see [`crate::matmul::layout`]).
 trait Codes {
     /// Vectors of 4 codes whose products with bytes within +-127 can be summed in 16 bits: 2 n c 127 < 2^15 for the largest code c.
     const STEPS_16: usize;
@@ -51,32 +50,6 @@ trait Codes {
     /// The CPU has AVX2 and `step` points at the bytes of 32 codes.
     unsafe fn pair(step: *const u8, c: usize, half: usize) -> (__m256i, __m256i);
 }
-
-/// A quantised type.
-trait Quantised {
-    const TY: WeightType;
-    const LAYOUT: Layout = Layout::of(Self::TY);
-    /// Bytes of 32 codes.
-    const STEP: usize = Self::LAYOUT.step_bytes();
-    type Codes: Codes;
-}
-
-macro_rules! quantised {
-    ($($name:ident: $codes:ident),*) => {$(
-        #[allow(non_camel_case_types, reason = "GGUF's own names")]
-        struct $name;
-        impl Quantised for $name {
-            const TY: WeightType = WeightType::$name;
-            type Codes = $codes;
-        }
-    )*};
-}
-quantised!(Q4_0: Nibbles, Q4_1: Nibbles, Q5_0: FiveBits, Q5_1: FiveBits, Q8_0: Bytes, Q4_K: Nibbles, Q5_K: FiveBits, Q6_K: SixBits);
-
-struct Nibbles;
-struct FiveBits;
-struct SixBits;
-struct Bytes;
 
 /// Four bits of every byte, from bit 0.
 const NIBBLE: i8 = 15;
@@ -190,7 +163,7 @@ unsafe fn halves(at: *const u8) -> Halves<__m256> {
 /// # Safety
 /// The CPU has AVX2, `step` points at the bytes of 32 codes, `bytes` at 8 words of `R` rows.
 #[inline(always)]
-unsafe fn dot<Q: Quantised, const R: usize>(
+unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(
     step: *const u8,
     quarters: std::ops::Range<usize>,
     bytes: *const u32,
@@ -201,6 +174,7 @@ unsafe fn dot<Q: Quantised, const R: usize>(
     unsafe {
         let mut parts = [[_mm256_setzero_si256(); 2]; R];
         for c in quarters.clone() {
+            ask_for_codes::<Q, R>(step, c);
             let codes = [Q::Codes::pair(step, c, 0), Q::Codes::pair(step, c, 1)];
             let codes = [[codes[0].0, codes[1].0], [codes[0].1, codes[1].1]];
             for (t, codes) in codes.into_iter().enumerate() {
@@ -257,7 +231,7 @@ unsafe fn store<const R: usize>(totals: &[Halves<__m256>; R], out: &mut [[f32; T
 
 /// Blocks of 32: d s (dot - offset sum), and m s sum where there is a minimum.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_32<Q: Quantised, const R: usize>(
+unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -272,6 +246,7 @@ unsafe fn blocks_32<Q: Quantised, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
+            ask_for_scales::<Q, R>(scales);
             let sums = group.sums_32.as_ptr().add(b * R);
             let mut dots = [[_mm256_setzero_si256(); 2]; R];
             dot::<Q, R>(codes, 0..4, group.bytes.as_ptr().add(8 * b * R), ones, &mut dots);
@@ -314,7 +289,7 @@ unsafe fn twice(pairs: __m256i, high: bool) -> __m256i {
 
 /// Blocks of 256 with a scale and a minimum per 32: d s (scales x dots), then - m s (minimums x sums).
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
+unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -326,6 +301,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
+            ask_for_scales::<Q, R>(scales);
             let bytes = group.bytes.as_ptr().add(64 * b * R);
             let pairs = |at: usize| {
                 [0, 16].map(|half| _mm256_cvtepu8_epi16(_mm_loadu_si128(scales.add(32 * at + half).cast())))
@@ -365,7 +341,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
 
 /// Blocks of 256 with a signed scale per 16: d s (scales x (dots - offset sums)).
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
+unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -377,6 +353,7 @@ unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
+            ask_for_scales::<Q, R>(scales);
             let bytes = group.bytes.as_ptr().add(64 * b * R);
             let mut scaled = [[_mm256_setzero_si256(); 2]; R];
             let mut offsets = [[_mm256_setzero_si256(); 2]; R];
@@ -419,10 +396,6 @@ trait Float {
     /// The CPU has AVX2 and F16C and 8 weights are readable.
     unsafe fn load(at: *const u8) -> __m256;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
 
 impl Float for F32 {
     const SIZE: usize = 4;
@@ -467,6 +440,9 @@ unsafe fn floats<F: Float, const R: usize>(
         // SAFETY: tile and group have n_in weights and values.
         unsafe {
             let at = tile.as_ptr().add(k * TILE_ROWS * F::SIZE);
+            if F::SIZE == 4 || k % 2 == 0 {
+                ask_for::<R>(at);
+            }
             let weights = [F::load(at), F::load(at.add(8 * F::SIZE))];
             let x = group.x.as_ptr().add(k * R);
             for (r, totals) in totals.iter_mut().enumerate() {

@@ -1,22 +1,15 @@
 //! The products with AVX-512-VNNI: a vector holds 4 codes of 16 rows, an activation's 4 bytes are broadcast to all rows.
-#![allow(unsafe_code)]
-
 use std::arch::x86_64::*;
 
-use super::activations::{Group, MAX_GROUP_ROWS};
-use super::layout::{Layout, TILE_ROWS};
+use super::*;
 use crate::isa::Avx512;
 use crate::matmul::TileFn;
+use crate::matmul::activations::{Group, MAX_GROUP_ROWS};
+use crate::matmul::layout::TILE_ROWS;
 use crate::quant::{WeightType, offset};
 
-/// How far ahead of the codes in use the memory is asked for: several blocks, across the next tile too.
-const PREFETCH_BYTES: usize = 2048;
-
-/// Fewer rows than this leave the memory to the hardware's own prefetching, which keeps up with an uninterrupted stream.
-const PREFETCH_ROWS: usize = 3;
-
 /// The kernel for a type and a number of rows from 1 to 8. Calling it is safe on a CPU that has [`Avx512`].
-pub(super) fn kernel(_isa: Avx512, ty: WeightType, width: usize) -> TileFn {
+pub(in crate::matmul) fn kernel(_isa: Avx512, ty: WeightType, width: usize) -> TileFn {
     macro_rules! widths {
         ($kernel:ident, $type:ty) => {
             match width {
@@ -46,7 +39,7 @@ pub(super) fn kernel(_isa: Avx512, ty: WeightType, width: usize) -> TileFn {
     }
 }
 
-/// Reads codes of 16 rows out of the bytes of 32 codes (see [`super::layout`]).
+/// Reads codes of 16 rows out of the bytes of 32 codes (see [`crate::matmul::layout`]).
 trait Codes {
     /// Codes 8c..8c + 4 and 8c + 4..8c + 8 as unsigned bytes.
     ///
@@ -54,32 +47,6 @@ trait Codes {
     /// The CPU has AVX-512 and `step` points at the bytes of 32 codes.
     unsafe fn pair(step: *const u8, c: usize) -> (__m512i, __m512i);
 }
-
-/// A quantised type.
-trait Quantised {
-    const TY: WeightType;
-    const LAYOUT: Layout = Layout::of(Self::TY);
-    /// Bytes of 32 codes.
-    const STEP: usize = Self::LAYOUT.step_bytes();
-    type Codes: Codes;
-}
-
-macro_rules! quantised {
-    ($($name:ident: $codes:ident),*) => {$(
-        #[allow(non_camel_case_types, reason = "GGUF's own names")]
-        struct $name;
-        impl Quantised for $name {
-            const TY: WeightType = WeightType::$name;
-            type Codes = $codes;
-        }
-    )*};
-}
-quantised!(Q4_0: Nibbles, Q4_1: Nibbles, Q5_0: FiveBits, Q5_1: FiveBits, Q8_0: Bytes, Q4_K: Nibbles, Q5_K: FiveBits, Q6_K: SixBits);
-
-struct Nibbles;
-struct FiveBits;
-struct SixBits;
-struct Bytes;
 
 impl Codes for Nibbles {
     #[inline(always)]
@@ -154,9 +121,9 @@ const AND_OR: i32 = 0xea;
 /// # Safety
 /// The CPU has AVX-512-VNNI, `step` points at the bytes of 32 codes, `bytes` at 8 words of `R` rows.
 #[inline(always)]
-unsafe fn dot<Q: Quantised, const R: usize>(step: *const u8, bytes: *const u32, sums: &mut [__m512i; R]) {
+unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(step: *const u8, bytes: *const u32, sums: &mut [__m512i; R]) {
     for c in 0..4 {
-        prefetch_quarter::<Q, R>(step, c);
+        ask_for_codes::<Q, R>(step, c);
         // SAFETY: the caller's promises.
         unsafe {
             let (first, second) = Q::Codes::pair(step, c);
@@ -188,39 +155,9 @@ unsafe fn halves(at: *const u8) -> __m512 {
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
 }
 
-/// Asks for the lines of the `c`-th quarter of a step some way ahead of `step`: spread out, for a burst of requests stalls.
-#[inline(always)]
-fn prefetch_quarter<Q: Quantised, const R: usize>(step: *const u8, c: usize) {
-    if R < PREFETCH_ROWS {
-        return;
-    }
-    let lines = const { Q::STEP / 64 };
-    for line in c * lines / 4..(c + 1) * lines / 4 {
-        prefetch_line(step.wrapping_add(PREFETCH_BYTES + 64 * line));
-    }
-}
-
-/// Asks for the lines of the scales of a block some way ahead.
-#[inline(always)]
-fn prefetch_scales<Q: Quantised, const R: usize>(scales: *const u8) {
-    if R < PREFETCH_ROWS {
-        return;
-    }
-    for line in 0..const { Q::LAYOUT.scales() / 64 } {
-        prefetch_line(scales.wrapping_add(PREFETCH_BYTES + 64 * line));
-    }
-}
-
-/// Asks for a cache line.
-#[inline(always)]
-fn prefetch_line(at: *const u8) {
-    // SAFETY: x86_64 has SSE, and a prefetch of an unmapped address does nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-}
-
 /// Blocks of 32: d s (dot - offset sum), and m s sum where there is a minimum.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn blocks_32<Q: Quantised, const R: usize>(
+unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -233,7 +170,7 @@ unsafe fn blocks_32<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let sums = group.sums_32.as_ptr().add(b * R);
-            prefetch_scales::<Q, R>(scales);
+            ask_for_scales::<Q, R>(scales);
             let mut dots = [_mm512_setzero_si512(); R];
             if const { offset(Q::TY) != 0 } {
                 for (r, dot) in dots.iter_mut().enumerate() {
@@ -266,7 +203,7 @@ fn store<const R: usize>(totals: &[__m512; R], out: &mut [[f32; TILE_ROWS]; MAX_
 
 /// Blocks of 256 with a scale and a minimum per 32: d s (scales x dots), then - m s (minimums x sums).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
+unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -279,7 +216,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            prefetch_scales::<Q, R>(scales);
+            ask_for_scales::<Q, R>(scales);
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..4 {
                 let pair = _mm512_cvtepu8_epi16(_mm256_loadu_si256(scales.add(32 * p).cast()));
@@ -315,7 +252,7 @@ unsafe fn blocks_256_min<Q: Quantised, const R: usize>(
 
 /// Blocks of 256 with a signed scale per 16: d s (scales x (dots - offset sums)).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
+unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -328,7 +265,7 @@ unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            prefetch_scales::<Q, R>(scales);
+            ask_for_scales::<Q, R>(scales);
             let mut offsets = [_mm512_setzero_si512(); R];
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..8 {
@@ -342,7 +279,7 @@ unsafe fn blocks_256_signed<Q: Quantised, const R: usize>(
                     let mut dots = [_mm512_setzero_si512(); R];
                     for c in [2 * half, 2 * half + 1] {
                         let step = codes.add(p * Q::STEP);
-                        prefetch_quarter::<Q, R>(step, c);
+                        ask_for_codes::<Q, R>(step, c);
                         let (first, second) = Q::Codes::pair(step, c);
                         let bytes = bytes.add((8 * p + 2 * c) * R);
                         for (r, dot) in dots.iter_mut().enumerate() {
@@ -378,10 +315,6 @@ trait Float {
     /// The CPU has AVX-512 and 16 weights are readable.
     unsafe fn load(at: *const u8) -> __m512;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
 
 impl Float for F32 {
     const SIZE: usize = 4;
@@ -426,8 +359,8 @@ unsafe fn floats<F: Float, const R: usize>(
         // SAFETY: tile and group have n_in weights and values.
         unsafe {
             let at = tile.as_ptr().add(k * TILE_ROWS * F::SIZE);
-            if R >= PREFETCH_ROWS && (F::SIZE == 4 || k % 2 == 0) {
-                prefetch_line(at.wrapping_add(PREFETCH_BYTES));
+            if F::SIZE == 4 || k % 2 == 0 {
+                ask_for::<R>(at);
             }
             let weights = F::load(at);
             let x = group.x.as_ptr().add(k * R);
