@@ -39,6 +39,8 @@ fn main() {
         for &ty in options.types.iter().filter(|ty| n_in.is_multiple_of(ty.block_len())) {
             let copies = if in_cache { 1 } else { WORKING_SET.div_ceil(Matrix::packed_bytes(ty, n_out, n_in)) };
             let matrices: Vec<Matrix> = (0..copies).map(|copy| matrix(ty, n_out, n_in, copy as u64)).collect();
+            let (pack, set) = (pack_rate(ty, n_out, n_in), set_seconds(&pool, &options, ty, n_in));
+            println!("{ty:?} {n_in}x{n_out}: packs {:.2} GB/s, prepares a row in {:.2} us", pack / 1e9, set * 1e6);
             let peak = peak(options.isa, ty) * options.threads as f64;
             for &n_rows in &options.rows {
                 let (median, seconds) = time(&pool, &options, &matrices, n_rows);
@@ -126,6 +128,34 @@ fn time(pool: &Pool, options: &Options, matrices: &[Matrix], n_rows: usize) -> (
     }
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[times.len() / 10])
+}
+
+/// Bytes of the file that are packed per second, on rayon's threads.
+fn pack_rate(ty: WeightType, n_out: usize, n_in: usize) -> f64 {
+    let n_out = n_out.min((64 << 20) / ty.row_bytes(n_in));
+    let size = Matrix::packed_bytes(ty, n_out, n_in);
+    let file = vec![1u8; n_out * ty.row_bytes(n_in)];
+    let seconds = best(|| {
+        let dest = Arena::new(size).and_then(|mut arena| arena.take(size)).expect("memory for weights");
+        let read = |rows: std::ops::Range<usize>, bytes: &mut [u8]| -> Result<(), std::convert::Infallible> {
+            bytes.copy_from_slice(&file[rows.start * ty.row_bytes(n_in)..][..bytes.len()]);
+            Ok(())
+        };
+        black_box(Matrix::pack(ty, ty, n_out, n_in, dest, read, |_| {}).is_ok());
+    });
+    file.len() as f64 / seconds
+}
+
+/// Seconds to prepare one row of activations.
+fn set_seconds(pool: &Pool, options: &Options, ty: WeightType, n_in: usize) -> f64 {
+    let row: Vec<f32> = (0..n_in).map(|i| i as f32 * 0.01 - 3.0).collect();
+    let mut activations = Activations::new();
+    let seconds = best(|| {
+        for _ in 0..100 {
+            activations.set(pool, options.isa, black_box(&row), 1, n_in, [ty].into_iter());
+        }
+    });
+    seconds / 100.0
 }
 
 /// Random codes with scales of a sensible size; the first rows do not depend on `n_out`.

@@ -174,7 +174,7 @@ unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(
     unsafe {
         let mut parts = [[_mm256_setzero_si256(); 2]; R];
         for c in quarters.clone() {
-            ask_for_codes::<Q, R>(step, c);
+            ask_for_codes::<Q>(step, c);
             let codes = [Q::Codes::pair(step, c, 0), Q::Codes::pair(step, c, 1)];
             let codes = [[codes[0].0, codes[1].0], [codes[0].1, codes[1].1]];
             for (t, codes) in codes.into_iter().enumerate() {
@@ -246,7 +246,7 @@ unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let sums = group.sums_32.as_ptr().add(b * R);
             let mut dots = [[_mm256_setzero_si256(); 2]; R];
             dot::<Q, R>(codes, 0..4, group.bytes.as_ptr().add(8 * b * R), ones, &mut dots);
@@ -301,7 +301,7 @@ unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let bytes = group.bytes.as_ptr().add(64 * b * R);
             let pairs = |at: usize| {
                 [0, 16].map(|half| _mm256_cvtepu8_epi16(_mm_loadu_si128(scales.add(32 * at + half).cast())))
@@ -353,7 +353,7 @@ unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
         unsafe {
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let bytes = group.bytes.as_ptr().add(64 * b * R);
             let mut scaled = [[_mm256_setzero_si256(); 2]; R];
             let mut offsets = [[_mm256_setzero_si256(); 2]; R];
@@ -441,7 +441,7 @@ unsafe fn floats<F: Float, const R: usize>(
         unsafe {
             let at = tile.as_ptr().add(k * TILE_ROWS * F::SIZE);
             if F::SIZE == 4 || k % 2 == 0 {
-                ask_for::<R>(at);
+                ask_for(at);
             }
             let weights = [F::load(at), F::load(at.add(8 * F::SIZE))];
             let x = group.x.as_ptr().add(k * R);

@@ -123,7 +123,7 @@ const AND_OR: i32 = 0xea;
 #[inline(always)]
 unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(step: *const u8, bytes: *const u32, sums: &mut [__m512i; R]) {
     for c in 0..4 {
-        ask_for_codes::<Q, R>(step, c);
+        ask_for_codes::<Q>(step, c);
         // SAFETY: the caller's promises.
         unsafe {
             let (first, second) = Q::Codes::pair(step, c);
@@ -170,7 +170,7 @@ unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let sums = group.sums_32.as_ptr().add(b * R);
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let mut dots = [_mm512_setzero_si512(); R];
             if const { offset(Q::TY) != 0 } {
                 for (r, dot) in dots.iter_mut().enumerate() {
@@ -216,7 +216,7 @@ unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..4 {
                 let pair = _mm512_cvtepu8_epi16(_mm256_loadu_si256(scales.add(32 * p).cast()));
@@ -265,7 +265,7 @@ unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
             let codes = tile.as_ptr().add(Q::LAYOUT.codes_at(b));
             let scales = tile.as_ptr().add(Q::LAYOUT.scales_at(b));
             let bytes = group.bytes.as_ptr().add(64 * b * R);
-            ask_for_scales::<Q, R>(scales);
+            ask_for_scales::<Q>(scales);
             let mut offsets = [_mm512_setzero_si512(); R];
             let mut scaled = [_mm512_setzero_si512(); R];
             for p in 0..8 {
@@ -279,7 +279,7 @@ unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
                     let mut dots = [_mm512_setzero_si512(); R];
                     for c in [2 * half, 2 * half + 1] {
                         let step = codes.add(p * Q::STEP);
-                        ask_for_codes::<Q, R>(step, c);
+                        ask_for_codes::<Q>(step, c);
                         let (first, second) = Q::Codes::pair(step, c);
                         let bytes = bytes.add((8 * p + 2 * c) * R);
                         for (r, dot) in dots.iter_mut().enumerate() {
@@ -360,7 +360,7 @@ unsafe fn floats<F: Float, const R: usize>(
         unsafe {
             let at = tile.as_ptr().add(k * TILE_ROWS * F::SIZE);
             if F::SIZE == 4 || k % 2 == 0 {
-                ask_for::<R>(at);
+                ask_for(at);
             }
             let weights = F::load(at);
             let x = group.x.as_ptr().add(k * R);

@@ -11,10 +11,7 @@ use crate::quant::WeightType;
 
 /// How far ahead of the codes in use memory is asked for: several blocks, and across the next tile. To the second-level
 /// cache: weights in the first would drive the activations out.
-const AHEAD_BYTES: usize = 8192;
-
-/// Fewer rows than this leave the memory to the hardware, which keeps up with an uninterrupted stream.
-const AHEAD_ROWS: usize = 2;
+const AHEAD_BYTES: usize = 6144;
 
 /// 4-bit codes.
 struct Nibbles;
@@ -58,26 +55,24 @@ struct Bf16;
 /// Every line of a tile must be asked for, by this or by [`ask_for_scales`]: one that is left out comes from memory late,
 /// because the lines around it no longer wake the hardware.
 #[inline(always)]
-fn ask_for_codes<Q: Quantised, const R: usize>(step: *const u8, c: usize) {
+fn ask_for_codes<Q: Quantised>(step: *const u8, c: usize) {
     let lines = const { Q::STEP / 64 };
     for line in c * lines / 4..(c + 1) * lines / 4 {
-        ask_for::<R>(step.wrapping_add(64 * line));
+        ask_for(step.wrapping_add(64 * line));
     }
 }
 
 /// Asks for the lines of the scales of a block ahead.
 #[inline(always)]
-fn ask_for_scales<Q: Quantised, const R: usize>(scales: *const u8) {
+fn ask_for_scales<Q: Quantised>(scales: *const u8) {
     for line in 0..const { Q::LAYOUT.scales().div_ceil(64) } {
-        ask_for::<R>(scales.wrapping_add(64 * line));
+        ask_for(scales.wrapping_add(64 * line));
     }
 }
 
-/// Asks for the cache line [`AHEAD_BYTES`] behind `at`, when `R` rows are worth it.
+/// Asks for the cache line [`AHEAD_BYTES`] after `at`.
 #[inline(always)]
-fn ask_for<const R: usize>(at: *const u8) {
-    if R >= AHEAD_ROWS {
-        // SAFETY: x86_64 has SSE, and a prefetch of an unmapped address does nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD_BYTES).cast()) };
-    }
+fn ask_for(at: *const u8) {
+    // SAFETY: x86_64 has SSE, and a prefetch of an unmapped address does nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD_BYTES).cast()) };
 }
