@@ -1,18 +1,19 @@
 //! The argmax of logits plus noise, by pruning: logarithms are taken only for tokens that could win.
 //!
-//! Exact scores are f64. A token is skipped only when an f32 upper bound of its score, with slack for the rounding of
-//! the bound, is below the score to beat, so the winner is that of the definition.
+//! Exact scores are f64. What is skipped has an upper bound below the score to beat, so the winner is that of the
+//! definition.
 
-use super::noise::{GUMBEL_MAX, NoiseKey, gumbel, gumbel_bound};
-use super::support::{Candidate, Tempered, block_max};
+use foretoken_kernels::ops::{MAX_BLOCK, noise};
+
+use super::noise::{NoiseKey, gumbel};
+use super::row::Row;
+use super::support::Candidate;
 use crate::TokenId;
 
-/// Above the rounding error of an f32 bound wherever noise can decide, which is above z = -30.
-const SLACK: f64 = 1e-3;
+/// Above the rounding error of an f32 score wherever noise can decide, which is above z = -30.
+const SLACK: f64 = 1e-4;
 
-const BLOCK: usize = 64;
-
-/// The best `k` so far, best first, and the score the next has to reach.
+/// The best `k` so far, best first, and the score that the next has to reach.
 struct Winners<'a> {
     best: &'a mut Vec<(f64, TokenId)>,
     k: usize,
@@ -39,7 +40,7 @@ impl<'a> Winners<'a> {
 
 /// The best `k` of an ordered candidate list.
 pub(super) fn best_of_list(
-    row: Tempered<'_>,
+    row: Row<'_>,
     ordered: &[Candidate],
     key: NoiseKey,
     k: usize,
@@ -47,50 +48,37 @@ pub(super) fn best_of_list(
 ) {
     let mut winners = Winners::new(best, k);
     for candidate in ordered {
-        let z = row.z(candidate.logit);
-        if z + GUMBEL_MAX < winners.bound {
+        if !row.could_reach(candidate.logit, winners.bound) {
             break;
         }
-        let bits = key.bits(candidate.token);
-        if z + gumbel_bound(bits) >= winners.bound {
-            winners.offer(row.z_exact(candidate.logit) + gumbel(bits), candidate.token);
-        }
+        winners.offer(row.z_exact(candidate.logit) + key.gumbel(candidate.token), candidate.token);
     }
 }
 
 /// The best `k` of the row's tokens up to and including `last` in the order. Starting from the likeliest token makes the
 /// bound tight at once.
 pub(super) fn best_of_row(
-    row: Tempered<'_>,
-    argmax: TokenId,
+    row: Row<'_>,
     last: Candidate,
     key: NoiseKey,
     k: usize,
+    hits: &mut Vec<(u32, u32)>,
     best: &mut Vec<(f64, TokenId)>,
 ) {
     let mut winners = Winners::new(best, k);
-    winners.offer(key.gumbel(argmax), argmax);
-    let mut bounds = [0.0f32; BLOCK];
-    for (block, logits) in row.row.chunks(BLOCK).enumerate() {
-        let top = block_max(logits);
-        if top < last.logit || row.z(top) + GUMBEL_MAX < winners.bound {
+    winners.offer(key.gumbel(row.argmax), row.argmax);
+    let mut z = [0.0; MAX_BLOCK];
+    for (first, max) in row.blocks() {
+        if max < last.logit || !row.could_reach(max, winners.bound) {
             continue;
         }
-        let first = (block * BLOCK) as TokenId;
-        let mut highest = f32::NEG_INFINITY;
-        for (lane, (bound, &logit)) in bounds.iter_mut().zip(logits).enumerate() {
-            *bound = row.z(logit) + gumbel_bound(key.bits(first + lane as TokenId));
-            highest = if *bound > highest { *bound } else { highest };
-        }
-        if highest < winners.bound {
-            continue;
-        }
-        for (lane, &logit) in logits.iter().enumerate() {
-            let candidate = Candidate { token: first + lane as TokenId, logit };
-            let allowed = logit > f32::NEG_INFINITY && candidate.order(&last).is_le() && candidate.token != argmax;
-            if bounds[lane] >= winners.bound && allowed {
-                let noise = key.gumbel(candidate.token);
-                winners.offer(row.z_exact(logit) + noise, candidate.token);
+        hits.clear();
+        noise::contenders(row.isa, key.0, row.block_z(first, &mut z), first as TokenId, winners.bound, hits);
+        for &(token, bits) in hits.iter() {
+            let candidate = Candidate { token, logit: row.logits[token as usize] };
+            let allowed = candidate.logit > f32::NEG_INFINITY && candidate.order(&last).is_le();
+            if allowed && token != row.argmax {
+                winners.offer(row.z_exact(candidate.logit) + gumbel(bits), token);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Log-probabilities of drawn tokens: of the model itself, before temperature, penalties and filters.
 
-use super::support::{self, Candidate};
+use foretoken_kernels::ops::{self, MAX_BLOCK};
+
+use super::{Scratch, support};
 use crate::TokenId;
 
 /// The log-probability of a drawn token, and the likeliest tokens of its row.
@@ -13,15 +15,19 @@ pub struct TokenLogprobs {
 }
 
 impl TokenLogprobs {
-    /// From a row of logits without NaN `[vocab_size]`.
-    pub(crate) fn new(logits: &[f32], token: TokenId, n_top: usize, candidates: &mut Vec<Candidate>) -> Self {
-        let max = f64::from(support::block_max(logits));
-        let sum: f64 = logits.iter().map(|&logit| f64::from(libm::expf((f64::from(logit) - max) as f32))).sum();
-        let log_sum = max + libm::log(sum);
+    /// From a row of logits that could be drawn from `[vocab_size]`.
+    pub(super) fn new(logits: &[f32], token: TokenId, n_top: usize, scratch: &mut Scratch) -> Self {
+        let Scratch { isa, maxima, buffer, candidates, .. } = scratch;
+        let max = ops::scan(*isa, logits).max;
+        buffer.resize(logits.len(), 0.0);
+        ops::scale_logits(*isa, logits, max, 1.0, buffer);
+        let log_sum = f64::from(max) + libm::log(ops::exp_sum(*isa, buffer));
         let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
         candidates.clear();
         if n_top > 0 {
-            support::top_k(logits, n_top, candidates);
+            maxima.resize(logits.len().div_ceil(MAX_BLOCK), 0.0);
+            ops::block_max(*isa, logits, maxima);
+            support::top_k(logits, maxima, n_top, candidates, buffer);
         }
         let top = candidates.iter().map(|c| (c.token, logprob(c.logit))).collect();
         Self { logprob: logprob(logits[token as usize]), top }

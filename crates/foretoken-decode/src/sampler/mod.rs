@@ -8,6 +8,7 @@ mod gumbel;
 mod history;
 mod logprobs;
 mod noise;
+mod row;
 mod settings;
 mod support;
 
@@ -23,7 +24,9 @@ pub use support::Candidate;
 
 use crate::TokenId;
 use crate::tree::{NodeId, TokenTree};
-use support::{Support, Tempered};
+use foretoken_kernels::Isa;
+use row::Row;
+use support::Support;
 
 /// Why no token can be drawn from a row: an error of that request alone.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -53,11 +56,36 @@ pub enum SampleError {
 }
 
 /// Buffers for one draw at a time, shared by all sequences of a thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scratch {
+    isa: Isa,
     row: Vec<f32>,
+    maxima: Vec<f32>,
+    buffer: Vec<f32>,
+    hits: Vec<(u32, u32)>,
     candidates: Vec<Candidate>,
     best: Vec<(f64, TokenId)>,
+}
+
+impl Scratch {
+    /// For draws on this instruction set; they are the same on each.
+    pub fn new(isa: Isa) -> Self {
+        Self {
+            isa,
+            row: Vec::new(),
+            maxima: Vec::new(),
+            buffer: Vec::new(),
+            hits: Vec::new(),
+            candidates: Vec::new(),
+            best: Vec::new(),
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new(Isa::best())
+    }
 }
 
 /// The sampler of one sequence: its settings and the text so far.
@@ -133,30 +161,30 @@ impl Sampler {
 
     /// Log-probabilities of a token drawn from a row, when they were asked for.
     pub fn logprobs(&self, logits: &[f32], token: TokenId, scratch: &mut Scratch) -> Option<TokenLogprobs> {
-        self.logprobs.map(|n_top| TokenLogprobs::new(logits, token, n_top, &mut scratch.candidates))
+        self.logprobs.map(|n_top| TokenLogprobs::new(logits, token, n_top, scratch))
     }
 
     /// Leaves the winners in `scratch.best`, at least one.
     fn draw_best(&self, logits: &[f32], k: usize, scratch: &mut Scratch) -> Result<(), SampleError> {
-        let Scratch { row, candidates, best } = scratch;
-        let row = self.process(logits, row);
+        let Scratch { isa, row, maxima, buffer, hits, candidates, best } = scratch;
+        let logits = self.process(logits, row);
         let position = self.position();
-        let (max, argmax) = scan(row, position)?;
+        let scanned = row::scan(*isa, logits, position)?;
         best.clear();
-        if self.settings.temperature == 0.0 {
-            if k == 1 {
-                best.push((0.0, argmax));
-            } else {
-                support::top_k(row, k, candidates);
-                best.extend(candidates.iter().map(|c| (f64::from(c.logit), c.token)));
-            }
+        if self.settings.temperature == 0.0 && k == 1 {
+            best.push((0.0, scanned.1));
             return Ok(());
         }
-        let row = Tempered::new(row, max, self.settings.temperature);
+        let row = Row::new(*isa, logits, scanned, self.settings.temperature, maxima);
+        if self.settings.temperature == 0.0 {
+            support::top_k(row.logits, row.maxima(), k, candidates, buffer);
+            best.extend(candidates.iter().map(|c| (f64::from(c.logit), c.token)));
+            return Ok(());
+        }
         let key = NoiseKey::new(self.settings.seed, self.settings.choice, position as u64, Purpose::Token);
-        match support::filter(row, &self.settings, candidates) {
+        match support::filter(row, &self.settings, candidates, buffer) {
             Support::Listed => gumbel::best_of_list(row, candidates, key, k, best),
-            Support::UpTo(last) => gumbel::best_of_row(row, argmax, last, key, k, best),
+            Support::UpTo(last) => gumbel::best_of_row(row, last, key, k, hits, best),
         }
         Ok(())
     }
@@ -179,21 +207,6 @@ impl Sampler {
             self.banned.iter().for_each(|&token| buffer[token as usize] = f32::NEG_INFINITY);
         }
         buffer
-    }
-}
-
-/// The largest logit and the lowest id that has it.
-fn scan(row: &[f32], position: usize) -> Result<(f32, TokenId), SampleError> {
-    let max = support::block_max(row);
-    if row.iter().any(|logit| logit.is_nan()) {
-        let token = row.iter().position(|logit| logit.is_nan()).expect("just seen") as TokenId;
-        return Err(SampleError::Nan { token, position });
-    }
-    let argmax = row.iter().position(|&logit| logit == max).unwrap_or(0) as TokenId;
-    match max {
-        f32::INFINITY => Err(SampleError::Infinite { token: argmax, position }),
-        f32::NEG_INFINITY => Err(SampleError::EmptySupport { position }),
-        _ => Ok((max, argmax)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The noise of coupled sampling: a pure function of (seed, choice, position, token, purpose), never a stream.
 
+use foretoken_kernels::ops::noise::hash32;
+
 use crate::TokenId;
 
 /// What noise is used for; different purposes never share any.
@@ -11,34 +13,18 @@ pub enum Purpose {
 
 /// The noise of one position: 32 random bits for each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoiseKey {
-    first: u32,
-    second: u32,
-}
+pub struct NoiseKey(pub(super) u64);
 
 impl NoiseKey {
     /// The key of an absolute position: all 64 bits depend on every bit of every argument.
     pub fn new(seed: u64, choice: u32, position: u64, purpose: Purpose) -> Self {
         let stream = mix64(mix64(seed) ^ (u64::from(choice) << 8 | purpose as u64));
-        let key = mix64(stream ^ position);
-        Self { first: key as u32, second: (key >> 32) as u32 }
-    }
-
-    /// 32 uniform bits. The second half of the key enters between two rounds: with one half alone, the noise of two
-    /// positions could be a permutation of each other.
-    #[inline]
-    pub fn bits(self, token: TokenId) -> u32 {
-        let mut h = token ^ self.first;
-        h = (h ^ (h >> 16)).wrapping_mul(0x7feb_352d);
-        h = (h ^ (h >> 15)).wrapping_mul(0x846c_a68b) ^ self.second;
-        h = (h ^ (h >> 16)).wrapping_mul(0x7feb_352d);
-        h = (h ^ (h >> 15)).wrapping_mul(0x846c_a68b);
-        h ^ (h >> 16)
+        Self(mix64(stream ^ position))
     }
 
     /// Gumbel noise of a token.
     pub fn gumbel(self, token: TokenId) -> f64 {
-        gumbel(self.bits(token))
+        gumbel(hash32(self.0, token))
     }
 }
 
@@ -48,17 +34,8 @@ pub fn gumbel(bits: u32) -> f64 {
     -libm::log(-libm::log1p(-u))
 }
 
-/// No noise is larger: the bits are all zero.
+/// No noise is larger: that of bits which are all zero.
 pub const GUMBEL_MAX: f32 = 22.874;
-
-/// An upper bound of [`gumbel`] without a logarithm, at most 0.07 above `-ln u`: `-ln(1 - u) >= u`, and a float's bits,
-/// read as an integer, are a piecewise linear bound of its binary logarithm from below.
-#[inline]
-pub fn gumbel_bound(bits: u32) -> f32 {
-    const LN_2: f32 = std::f32::consts::LN_2;
-    let log2 = (((bits >> 8) as i32) as f32).to_bits() as i32 as f32 * (1.0 / 8_388_608.0) - 127.0;
-    (24.0 - log2) * (LN_2 * 1.000_001)
-}
 
 /// The finaliser of SplitMix64 (Steele et al. 2014) on a golden-ratio step.
 fn mix64(x: u64) -> u64 {
@@ -83,29 +60,17 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_never_below_the_noise() {
-        let mut bits = 0u32;
-        for _ in 0..1_000_000 {
-            bits = bits.wrapping_add(0x9e37_79b9);
-            assert!(f64::from(gumbel_bound(bits)) > gumbel(bits), "{bits}");
-            let small = bits >> (bits & 31);
-            assert!(f64::from(gumbel_bound(small)) > gumbel(small), "{small}");
-        }
-        for bits in [0, 1, 255, 256, u32::MAX] {
-            assert!(f64::from(gumbel_bound(bits)) > gumbel(bits), "{bits}");
-        }
-    }
-
-    #[test]
     fn bits_are_uniform_and_independent_of_neighbours() {
         // Every output bit is set half the time, over tokens, positions, choices and seeds that differ in one low bit.
         let n = 65_536u64;
-        let key = |seed, choice, position| NoiseKey::new(seed, choice, position, Purpose::Token);
+        let key = |seed, choice, position| NoiseKey::new(seed, choice, position, Purpose::Token).0;
         type Vary<'a> = &'a dyn Fn(u64) -> u32;
-        let vary: [Vary<'_>; 4] =
-            [&|i| key(7, 0, 100).bits(i as u32), &|i| key(7, 0, i).bits(5), &|i| key(7, i as u32, 100).bits(5), &|i| {
-                key(i, 0, 100).bits(5)
-            }];
+        let vary: [Vary<'_>; 4] = [
+            &|i| hash32(key(7, 0, 100), i as u32),
+            &|i| hash32(key(7, 0, i), 5),
+            &|i| hash32(key(7, i as u32, 100), 5),
+            &|i| hash32(key(i, 0, 100), 5),
+        ];
         for (which, f) in vary.iter().enumerate() {
             for bit in 0..32 {
                 let ones = (0..n).filter(|&i| f(i) >> bit & 1 == 1).count() as f64;

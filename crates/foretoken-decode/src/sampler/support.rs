@@ -5,7 +5,10 @@
 
 use std::cmp::Ordering;
 
+use foretoken_kernels::ops::{self, MAX_BLOCK};
+
 use super::SamplerSettings;
+use super::row::Row;
 use crate::TokenId;
 
 /// A token and its logit.
@@ -25,34 +28,6 @@ impl Candidate {
     }
 }
 
-/// A row divided by the temperature.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tempered<'a> {
-    pub row: &'a [f32],
-    pub max: f32,
-    pub temperature: f32,
-    /// Capped, so that zero times it is zero at the smallest temperatures.
-    pub inverse: f32,
-}
-
-impl<'a> Tempered<'a> {
-    pub fn new(row: &'a [f32], max: f32, temperature: f32) -> Self {
-        Self { row, max, temperature, inverse: (1.0 / temperature).min(f32::MAX) }
-    }
-
-    /// `(logit - max) / T` in f32: what filters and bounds use. Monotone in the logit.
-    #[inline]
-    pub fn z(&self, logit: f32) -> f32 {
-        (logit - self.max) * self.inverse
-    }
-
-    /// The same in f64: what the draw compares.
-    #[inline]
-    pub fn z_exact(&self, logit: f32) -> f64 {
-        (f64::from(logit) - f64::from(self.max)) / f64::from(self.temperature)
-    }
-}
-
 /// What the filters left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Support {
@@ -62,17 +37,25 @@ pub(super) enum Support {
     UpTo(Candidate),
 }
 
+/// A candidate list of this length is drawn from directly; through a longer one, the whole row is faster.
+const SHORT: usize = 256;
+
 /// Applies top-k, top-p and min-p in this order. `listed` holds the candidates when the answer is [`Support::Listed`].
-pub(super) fn filter(row: Tempered<'_>, settings: &SamplerSettings, listed: &mut Vec<Candidate>) -> Support {
+pub(super) fn filter(
+    row: Row<'_>,
+    settings: &SamplerSettings,
+    listed: &mut Vec<Candidate>,
+    buffer: &mut Vec<f32>,
+) -> Support {
     let min_z = if settings.min_p > 0.0 { libm::logf(settings.min_p) } else { f32::NEG_INFINITY };
-    if settings.top_k > 0 && settings.top_k < row.row.len() {
-        top_k(row.row, settings.top_k, listed);
+    if settings.top_k > 0 && settings.top_k < row.logits.len() {
+        top_k(row.logits, row.maxima(), settings.top_k, listed, buffer);
         if settings.top_p < 1.0 {
             let total = listed.iter().map(|c| weight(row.z(c.logit))).sum::<f64>();
             listed.truncate(crossing(row, listed, f64::from(settings.top_p) * total, 0.0) + 1);
         }
         listed.truncate(listed.partition_point(|c| row.z(c.logit) >= min_z).max(1));
-        return Support::Listed;
+        return if listed.len() <= SHORT { Support::Listed } else { Support::UpTo(listed[listed.len() - 1]) };
     }
     let mut last = Candidate { token: TokenId::MAX, logit: f32::MIN };
     if settings.top_p < 1.0 {
@@ -85,7 +68,7 @@ pub(super) fn filter(row: Tempered<'_>, settings: &SamplerSettings, listed: &mut
 }
 
 /// The lowest logit whose z reaches `min_z`: filters compare z, the draw compares logits.
-fn lowest_logit(row: Tempered<'_>, min_z: f32) -> f32 {
+fn lowest_logit(row: Row<'_>, min_z: f32) -> f32 {
     let mut logit = row.max + min_z * row.temperature;
     while row.z(logit) < min_z {
         logit = logit.next_up();
@@ -96,46 +79,49 @@ fn lowest_logit(row: Tempered<'_>, min_z: f32) -> f32 {
     logit
 }
 
-/// Exactly the first `k` of the order, sorted; fewer when fewer are above minus infinity.
-pub(super) fn top_k(row: &[f32], k: usize, best: &mut Vec<Candidate>) {
-    const BLOCK: usize = 64;
+/// Exactly the first `k` of the order, sorted; fewer when fewer are above minus infinity. The k-th largest block maximum is
+/// a floor that at least k logits reach, so only blocks that reach it are looked into.
+pub(super) fn top_k(logits: &[f32], maxima: &[f32], k: usize, best: &mut Vec<Candidate>, buffer: &mut Vec<f32>) {
+    let mut floor = f32::MIN;
+    if k < maxima.len() {
+        buffer.clear();
+        buffer.extend_from_slice(maxima);
+        floor = *buffer.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1;
+        floor = floor.max(f32::MIN);
+    }
     best.clear();
-    let room = 2 * k + BLOCK;
-    best.reserve(room);
-    // Ids ascend: once k are known, a later token equal to the last of them comes after it in the order.
-    let mut floor = f32::NEG_INFINITY;
-    for (block, logits) in row.chunks(BLOCK).enumerate() {
-        if block_max(logits) <= floor {
-            continue;
-        }
-        for (lane, &logit) in logits.iter().enumerate() {
-            if logit > floor {
-                best.push(Candidate { token: (block * BLOCK + lane) as TokenId, logit });
-            }
-        }
-        if best.len() > room - BLOCK {
-            best.select_nth_unstable_by(k - 1, Candidate::order);
-            best.truncate(k);
-            floor = best[k - 1].logit;
+    for (block, logits) in logits.chunks(MAX_BLOCK).enumerate() {
+        if maxima[block] >= floor {
+            let first = block * MAX_BLOCK;
+            let reach = logits.iter().enumerate().filter(|(_, logit)| **logit >= floor);
+            best.extend(reach.map(|(lane, &logit)| Candidate { token: (first + lane) as TokenId, logit }));
         }
     }
+    if best.len() > k {
+        best.select_nth_unstable_by(k - 1, Candidate::order);
+        best.truncate(k);
+    }
     best.sort_unstable_by(Candidate::order);
-    best.truncate(k);
 }
 
 /// `e^z` as a multiple of 2^-35. A row's sum stays below 2^18, so f64 sums of weights are exact in any order: "summed in
 /// the order of the tokens" costs no sort.
 #[inline]
-pub(super) fn weight(z: f32) -> f64 {
+fn weight(z: f32) -> f64 {
+    rounded(ops::exp(z))
+}
+
+#[inline]
+fn rounded(exp: f32) -> f64 {
     const ROUND: f64 = 1.5 * 131_072.0; // 1.5 * 2^(52 - 35): adding it leaves no bits below 2^-35
-    f64::from(libm::expf(z)) + ROUND - ROUND
+    f64::from(exp) + ROUND - ROUND
 }
 
 /// Below this z a weight rounds to zero: `2^-36 = e^-24.95`.
 const WEIGHTLESS: f32 = -25.0;
 
 /// Index of the first candidate, in order, at which the sum from `before` on reaches `wanted`.
-fn crossing(row: Tempered<'_>, ordered: &[Candidate], wanted: f64, before: f64) -> usize {
+fn crossing(row: Row<'_>, ordered: &[Candidate], wanted: f64, before: f64) -> usize {
     let mut sum = before;
     let reached = ordered.iter().position(|c| {
         sum += weight(row.z(c.logit));
@@ -146,20 +132,19 @@ fn crossing(row: Tempered<'_>, ordered: &[Candidate], wanted: f64, before: f64) 
 
 /// The token at which the cumulative probability of the whole row reaches `p`. Masses of narrow ranges of z find the
 /// range where it does; only that one is sorted.
-fn top_p(row: Tempered<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
-    const BLOCK: usize = 64;
+fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     const RANGES: usize = 400;
-    let range_of = |z: f32| (z * (RANGES as f32 / WEIGHTLESS)) as usize; // 0 holds the maximum
+    // 0 holds the maximum; what weighs nothing is in the last.
+    let range_of = |z: f32| ((z * (RANGES as f32 / WEIGHTLESS)) as usize).min(RANGES);
     let mut masses = [0.0f64; RANGES + 1];
-    for logits in row.row.chunks(BLOCK) {
-        if row.z(block_max(logits)) < WEIGHTLESS {
-            continue;
-        }
-        for &logit in logits {
-            let z = row.z(logit);
-            if z >= WEIGHTLESS {
-                masses[range_of(z)] += weight(z);
-            }
+    let (mut z_buffer, mut exp_buffer) = ([0.0; MAX_BLOCK], [0.0; MAX_BLOCK]);
+    for (first, max) in row.blocks() {
+        if row.z(max) >= WEIGHTLESS {
+            let z = row.block_z(first, &mut z_buffer);
+            let exp = &mut exp_buffer[..z.len()];
+            exp.copy_from_slice(z);
+            ops::exp_assign(row.isa, exp);
+            z.iter().zip(exp).for_each(|(&z, exp)| masses[range_of(z)] += rounded(*exp));
         }
     }
     let wanted = f64::from(p) * masses.iter().sum::<f64>();
@@ -168,41 +153,34 @@ fn top_p(row: Tempered<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
         before += mass;
         before >= wanted && *mass > 0.0
     });
-    let range = range.expect("the row's own sum reaches a fraction of itself");
+    let range = range.expect("a sum reaches a fraction of itself");
     before -= masses[range];
 
     listed.clear();
-    for (token, &logit) in row.row.iter().enumerate() {
-        let z = row.z(logit);
-        if z >= WEIGHTLESS && range_of(z) == range {
-            listed.push(Candidate { token: token as TokenId, logit });
-        }
+    for (first, max) in row.blocks().filter(|&(_, max)| range_of(row.z(max)) <= range) {
+        debug_assert!(row.z(max) <= 0.0);
+        let z = row.block_z(first, &mut z_buffer);
+        let inside = z.iter().enumerate().filter(|&(_, &z)| range_of(z) == range);
+        listed.extend(inside.map(|(lane, _)| {
+            let token = first + lane;
+            Candidate { token: token as TokenId, logit: row.logits[token] }
+        }));
     }
     listed.sort_unstable_by(Candidate::order);
     listed[crossing(row, listed, wanted, before)]
 }
 
-/// The largest of a block; never called on NaN.
-#[inline]
-pub(super) fn block_max(logits: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; 8];
-    let (eights, rest) = logits.as_chunks::<8>();
-    for eight in eights {
-        for (lane, &logit) in lanes.iter_mut().zip(eight) {
-            *lane = if logit > *lane { logit } else { *lane };
-        }
-    }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
-}
-
 #[cfg(test)]
 mod tests {
+    use foretoken_kernels::Isa;
+
+    use super::super::row::scan;
     use super::*;
 
     /// The definition: sort everything, cut.
-    fn reference(row: Tempered<'_>, settings: &SamplerSettings) -> Vec<TokenId> {
+    fn reference(row: Row<'_>, settings: &SamplerSettings) -> Vec<TokenId> {
         let mut all: Vec<_> =
-            row.row.iter().enumerate().map(|(i, &logit)| Candidate { token: i as u32, logit }).collect();
+            row.logits.iter().enumerate().map(|(i, &logit)| Candidate { token: i as u32, logit }).collect();
         all.retain(|c| c.logit > f32::NEG_INFINITY);
         all.sort_by(Candidate::order);
         if settings.top_k > 0 {
@@ -226,12 +204,12 @@ mod tests {
         kept
     }
 
-    fn kept(row: Tempered<'_>, settings: &SamplerSettings) -> Vec<TokenId> {
+    fn kept(row: Row<'_>, settings: &SamplerSettings) -> Vec<TokenId> {
         let mut listed = Vec::new();
-        let mut kept: Vec<_> = match filter(row, settings, &mut listed) {
+        let mut kept: Vec<_> = match filter(row, settings, &mut listed, &mut Vec::new()) {
             Support::Listed => listed.iter().map(|c| c.token).collect(),
             Support::UpTo(last) => {
-                let all = row.row.iter().enumerate().map(|(i, &logit)| Candidate { token: i as u32, logit });
+                let all = row.logits.iter().enumerate().map(|(i, &logit)| Candidate { token: i as u32, logit });
                 all.filter(|c| c.logit > f32::NEG_INFINITY && c.order(&last).is_le()).map(|c| c.token).collect()
             }
         };
@@ -255,10 +233,8 @@ mod tests {
                 row[(next() * n as f32) as usize] = f32::NEG_INFINITY;
                 row[(next() * n as f32) as usize] = -0.0;
             }
-            let max = block_max(&row);
-            if max == f32::NEG_INFINITY {
-                continue;
-            }
+            let isa = Isa::available()[case % Isa::available().len()];
+            let Ok(scanned) = scan(isa, &row, 0) else { continue };
             let settings = SamplerSettings {
                 temperature: [0.3, 0.8, 1.0, 1.5, 1e-30, 100.0][(next() * 6.0) as usize],
                 top_k: [0, 1, 2, 7, 40, 1000][(next() * 6.0) as usize],
@@ -266,8 +242,9 @@ mod tests {
                 min_p: [0.0, 0.05, 0.3, 1.0][(next() * 4.0) as usize],
                 ..SamplerSettings::default()
             };
-            let row = Tempered::new(&row, max, settings.temperature);
-            assert_eq!(kept(row, &settings), reference(row, &settings), "case {case}: {settings:?} {:?}", row.row);
+            let mut maxima = Vec::new();
+            let row = Row::new(isa, &row, scanned, settings.temperature, &mut maxima);
+            assert_eq!(kept(row, &settings), reference(row, &settings), "case {case}: {settings:?} {:?}", row.logits);
         }
     }
 
