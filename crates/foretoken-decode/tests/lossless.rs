@@ -1,51 +1,151 @@
 //! No drafter can change the text. A new drafter joins by one line in `drafters`.
 
-use foretoken_decode::budget::{CostModel, CostTable};
-use foretoken_decode::drafters::{Drafter, NoDraft, PromptLookup};
+use foretoken_decode::budget::CostTable;
+use foretoken_decode::drafters::{Drafter, NoDraft, PromptLookup, PromptLookupOptions};
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_decode::{Decoder, DraftPolicy, Request, TokenId};
-use foretoken_testkit::{Rng, ToyCache, ToyModel, ToyTarget};
+use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
+use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
+use foretoken_testkit::{Output, Rng, Setup, ToyModel, ToyTarget, generate};
 
-fn drafters() -> Vec<(&'static str, Box<dyn Drafter<ToyTarget>>)> {
-    vec![("none", Box::new(NoDraft)), ("prompt_lookup", Box::new(PromptLookup::default()))]
+type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
+
+fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
+    let rng = || Rng::new(seed);
+    let lookup = || Box::new(PromptLookup::default());
+    let short = PromptLookupOptions { max_ngram: 2, min_ngram: 1, max_len: 5 };
+    let drawer = |wrong, siblings, depth| Drawer { model: model.clone(), wrong, siblings, depth, rng: rng() };
+    vec![
+        vec![Box::new(NoDraft)],
+        vec![lookup()],
+        vec![Box::new(PromptLookup::new(short))],
+        vec![Box::new(RandomTrees(rng()))],
+        vec![Box::new(Nonsense(rng()))],
+        vec![Box::new(OverWide(rng()))],
+        vec![Box::new(Repeater(rng()))],
+        vec![Box::new(drawer(0.0, 1, 6))],
+        vec![Box::new(drawer(0.3, 3, 4))],
+        vec![lookup(), Box::new(Nonsense(rng())), Box::new(drawer(0.3, 2, 5)), Box::new(Repeater(rng()))],
+    ]
 }
 
-fn run(model: &ToyModel, drafter: Option<Box<dyn Drafter<ToyTarget>>>, request: Request) -> (Vec<TokenId>, usize) {
-    let cost = CostModel::fixed(CostTable::linear(1.0, 0.01));
-    let target = ToyTarget::new(model.clone());
-    let mut decoder = Decoder::new(target, ToyCache::new(4, 4096, 3), (), (), cost);
-    if let Some(drafter) = drafter {
-        decoder = decoder.with_drafter(drafter);
+fn settings() -> Vec<SamplerSettings> {
+    let base = |temperature| SamplerSettings { temperature, seed: 11, ..SamplerSettings::default() };
+    vec![
+        SamplerSettings::greedy(),
+        base(0.3),
+        base(1.0),
+        SamplerSettings { choice: 3, ..base(2.0) },
+        SamplerSettings { top_k: 3, ..base(1.0) },
+        SamplerSettings { top_p: 0.8, ..base(1.0) },
+        SamplerSettings { min_p: 0.2, ..base(1.5) },
+        SamplerSettings { top_k: 5, top_p: 0.9, min_p: 0.05, ..base(0.8) },
+        SamplerSettings { repetition_penalty: 1.3, ..SamplerSettings::greedy() },
+        SamplerSettings { repetition_penalty: 0.8, penalty_window: Some(7), ..base(0.7) },
+        SamplerSettings { presence_penalty: 2.0, ..SamplerSettings::greedy() },
+        SamplerSettings { presence_penalty: -2.0, ..base(1.0) },
+        SamplerSettings { frequency_penalty: 2.0, ..base(0.5) },
+        SamplerSettings { frequency_penalty: -2.0, ..SamplerSettings::greedy() },
+        SamplerSettings { frequency_penalty: 0.5, penalty_window: Some(3), ..SamplerSettings::greedy() },
+        SamplerSettings { logit_bias: vec![(2, 5.0), (3, f32::NEG_INFINITY), (2, 0.5)], ..base(0.9) },
+    ]
+}
+
+/// A request with something of everything.
+fn request(rng: &mut Rng, model: &ToyModel) -> Request {
+    let settings = settings();
+    let mut request = Request::new(rng.tokens(1 + *rng.clone().pick(&[0, 1, 5, 40]), model.vocab_size));
+    request.sampler = rng.pick(&settings).clone();
+    request.max_tokens = Some(1 + rng.below(60));
+    if rng.chance(0.5) {
+        request.end_tokens = [rng.below(model.vocab_size) as u32, 3].into();
+        request.ignore_eos = rng.chance(0.3);
+        request.min_tokens = if rng.chance(0.5) { rng.below(request.max_tokens.unwrap()) } else { 0 };
     }
-    decoder.admit(request).unwrap();
-    let mut tokens = Vec::new();
-    let mut passes = 0;
-    while decoder
-        .step(&mut |event| {
-            tokens.extend_from_slice(event.tokens);
-            passes = event.stats.passes;
-        })
-        .unwrap()
-    {}
-    (tokens, passes)
+    if rng.chance(0.4) {
+        let stops = ["ab", "abba", "a b", "bb", "é", "zz", "ba\n"];
+        request.stop = (0..1 + rng.below(3)).map(|_| rng.pick(&stops).to_string()).collect();
+    }
+    if rng.chance(0.3) {
+        request.logprobs = Some(rng.below(4));
+    }
+    request
+}
+
+/// One request alone, without drafts, in one prompt chunk.
+fn plain(model: &ToyModel, request: &Request) -> Output {
+    generate(model, Setup::default(), vec![request.clone()]).remove(0)
 }
 
 #[test]
-fn smoke() {
-    let mut rng = Rng::new(5);
-    for (case, temperature) in [0.0, 0.3, 1.0].into_iter().cycle().take(60).enumerate() {
-        let model = ToyModel { seed: case as u64, ..ToyModel::default() };
-        let mut request = Request::new(rng.tokens(10, 12));
-        request.max_tokens = Some(100);
-        request.draft = DraftPolicy::Width(1 + case % 8);
-        request.sampler = SamplerSettings { temperature, seed: 3, ..SamplerSettings::default() };
-        let (expected, plain) = run(&model, None, request.clone());
-        assert_eq!(expected.len(), 100);
-        for (name, drafter) in drafters() {
-            let (actual, passes) = run(&model, Some(drafter), request.clone());
-            assert_eq!(actual, expected, "{name}");
-            if case < 3 {
-                println!("{name} T={temperature}: {passes} passes of {plain}");
+fn nothing_but_the_request_decides_the_text() {
+    let (mut drafted, mut accepted, mut preempted) = (0, 0, 0);
+    for case in 0..3000u64 {
+        let mut rng = Rng::new(case);
+        let poison = rng.chance(0.1).then(|| (20 + rng.below(30), *Rng::new(case).pick(&[f32::NAN, f32::INFINITY])));
+        let model = ToyModel {
+            order: 1 + rng.below(3),
+            scale: *rng.pick(&[0.0, 3.0, 8.0, 30.0]),
+            hostile: *rng.pick(&[0, 0, 30])..60,
+            context_size: *rng.pick(&[64, 90, 4096]),
+            poison,
+            seed: case,
+            ..ToyModel::default()
+        };
+        let n_requests = *rng.pick(&[1, 1, 2, 3, 6]);
+        let mut requests: Vec<Request> = (0..n_requests).map(|_| request(&mut rng, &model)).collect();
+        let expected: Vec<Output> = requests.iter().map(|request| plain(&model, request)).collect();
+
+        for request in &mut requests {
+            request.draft = match rng.below(8) {
+                0 => DraftPolicy::Off,
+                1 | 2 => DraftPolicy::Budget,
+                _ => DraftPolicy::Width(1 + rng.below(16)),
+            };
+        }
+        let page_size = *rng.pick(&[1, 2, 5, 16, 64]);
+        // Room for the largest sequence and a draft, or for everything.
+        let tight = 110usize.div_ceil(page_size) + 1;
+        let mut all = drafters(&model, case);
+        let which = rng.below(all.len());
+        let setup = Setup {
+            page_size,
+            n_pages: if rng.chance(0.4) { tight } else { 4096 },
+            options: DecoderOptions { max_rows: *rng.pick(&[1, 2, 3, 7, 20, 512]), max_draft: 1 + rng.below(24) },
+            cost: CostTable::linear(1.0, *rng.pick(&[0.0, 0.05, 2.0])),
+            drafters: all.swap_remove(which),
+        };
+        let actual = generate(&model, setup, requests);
+        for (actual, expected) in actual.iter().zip(&expected) {
+            assert_eq!(actual.visible(), expected.visible(), "case {case}, drafters {which}");
+            drafted += actual.stats.drafted;
+            accepted += actual.stats.accepted;
+            preempted += actual.stats.preempted;
+        }
+    }
+    assert!(drafted > 50_000 && accepted > 10_000 && preempted > 100, "{drafted} {accepted} {preempted}");
+}
+
+#[test]
+fn every_drafter_meets_every_setting_at_every_width() {
+    let model = ToyModel { scale: 5.0, ..ToyModel::default() };
+    for (s, settings) in settings().into_iter().enumerate() {
+        let mut request = Request::new(vec![1, 2, 3, 1, 2]);
+        request.sampler = settings;
+        request.max_tokens = Some(50);
+        request.logprobs = Some(2);
+        let expected = plain(&model, &request);
+        assert_eq!(expected.tokens.len(), 50);
+        for width in 1..=16 {
+            request.draft = DraftPolicy::Width(width);
+            for (d, drafters) in drafters(&model, width as u64).into_iter().enumerate() {
+                let setup = Setup { drafters, ..Setup::default() };
+                let actual = generate(&model, setup, vec![request.clone()]).remove(0);
+                assert_eq!(actual.visible(), expected.visible(), "setting {s}, width {width}, drafters {d}");
+                let perfect = d == 7;
+                if perfect {
+                    assert_eq!(actual.stats.accepted, actual.stats.drafted, "a draft with the target's noise is right");
+                    assert_eq!(actual.stats.passes, 50usize.div_ceil(width.min(6) + 1));
+                }
             }
         }
     }

@@ -1,10 +1,14 @@
 //! Seeded generators, a toy target that reads only its cache, tiny checkpoints: for tests.
 
-pub mod models;
+pub mod adversaries;
+pub mod generate;
 pub mod rng;
 pub mod toy;
 pub mod toy_cache;
+pub mod toy_text;
 
+pub use generate::{Output, Setup, generate};
 pub use rng::Rng;
 pub use toy::{ToyModel, ToyTarget};
 pub use toy_cache::ToyCache;
+pub use toy_text::ToyText;

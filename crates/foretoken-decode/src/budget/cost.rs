@@ -17,7 +17,7 @@ pub struct CostTable {
     /// Attention, for each row and token of its context.
     #[serde(default)]
     pub context: f64,
-    /// Everything around the pass: drawing, drafting, delivering.
+    /// Everything around the pass but drafting: drawing, delivering.
     #[serde(default)]
     pub overhead: f64,
 }
@@ -184,7 +184,7 @@ impl CostModel {
         self.fixed
     }
 
-    /// Learns from a pass: seconds to verify, and seconds of everything else since the pass before.
+    /// Learns from a pass: seconds to verify, and seconds of everything else but drafting since the pass before.
     pub fn observe(&mut self, shape: PassShape, verify: f64, around: f64) {
         if self.fixed || verify <= 0.0 || shape.rows == 0 || shape.rows > self.seen.len() {
             return;

@@ -1,5 +1,7 @@
 //! The parts of a step around the pass: which rows, which guesses, what to report.
 
+use std::time::Duration;
+
 use super::{Decoder, Event};
 use crate::budget::{Bid, PassShape, merge};
 use crate::clock::Clock;
@@ -7,7 +9,7 @@ use crate::drafters::Draft;
 use crate::generation::Detokenize;
 use crate::request::DraftPolicy;
 use crate::sequence::Sequence;
-use crate::target::{Cache, Target};
+use crate::target::{Cache, Target, Want};
 use crate::trace::PassTrace;
 
 impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
@@ -89,19 +91,14 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let mut shape = PassShape::default();
         for sequence in self.batch.iter().map(|&i| &self.sequences[i]) {
             shape.rows += sequence.tree.len();
-            shape.logits_rows += sequence.wants.iter().filter(|&&w| w == crate::target::Want::Logits).count();
+            shape.logits_rows += sequence.wants.iter().filter(|&&w| w == Want::Logits).count();
             shape.context += sequence.tree.nodes().iter().map(|n| sequence.start + n.depth as usize + 1).sum::<usize>();
         }
         shape
     }
 
     /// Learns what the pass cost and records it.
-    pub(super) fn account(
-        &mut self,
-        begun: std::time::Duration,
-        drafted: std::time::Duration,
-        verified: std::time::Duration,
-    ) {
+    pub(super) fn account(&mut self, begun: Duration, drafted: Duration, verified: Duration) {
         let shape = self.shape();
         let ended = self.clock.now();
         let verify = verified.saturating_sub(drafted);
@@ -109,7 +106,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let whole = ended.saturating_sub(self.last_end.unwrap_or(begun));
         let rest = whole.saturating_sub(verify + draft);
         self.last_end = Some(ended);
-        self.budget.cost.observe(shape, verify.as_secs_f64(), (draft + rest).as_secs_f64());
+        self.budget.cost.observe(shape, verify.as_secs_f64(), rest.as_secs_f64());
         if let Some(recorder) = &mut self.recorder {
             let sequences: Vec<_> = self.batch.iter().map(|&i| self.sequences[i].trace()).collect();
             recorder.pass(&PassTrace {
