@@ -9,7 +9,7 @@ use crate::drafters::{Draft, Limits, Observation};
 use crate::generation::{Detokenize, Generation};
 use crate::request::{DraftPolicy, FinishReason, Request};
 use crate::sampler::{Draw, Sampler, Scratch};
-use crate::target::{SequenceId, Want, Work};
+use crate::target::{Pass, SequenceId, Want, Work};
 use crate::trace::{GuessTrace, RequestStats, SequenceTrace};
 use crate::tree::{NodeId, TokenTree};
 
@@ -34,6 +34,8 @@ pub(crate) struct Sequence {
     pub stats: RequestStats,
     pub finish: Option<FinishReason>,
 
+    /// Its place in this pass.
+    pub place: Option<usize>,
     /// What each drafter proposed in this pass, below the anchor alone.
     pub drafts: Vec<TokenTree>,
     /// Their union.
@@ -68,6 +70,7 @@ impl Sequence {
             acceptance: SequenceAcceptance::default(),
             stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
             finish: None,
+            place: None,
             drafts: vec![TokenTree::new(anchor); n_drafters],
             proposal: TokenTree::new(anchor),
             placed: Vec::new(),
@@ -80,7 +83,8 @@ impl Sequence {
     }
 
     /// Sets this pass's rows to the tokens from `cached` on, at most `max_rows` of them, and no guesses.
-    pub fn plan(&mut self, cached: usize, max_rows: usize) {
+    pub fn plan(&mut self, place: usize, cached: usize, max_rows: usize) {
+        self.place = Some(place);
         let end = self.tokens.len().min(cached + max_rows);
         self.start = cached;
         self.tree.reset(&self.tokens[cached..end]);
@@ -95,6 +99,7 @@ impl Sequence {
 
     /// Stays out of this pass.
     pub fn sit_out(&mut self) {
+        self.place = None;
         self.wants.clear();
     }
 
@@ -125,7 +130,7 @@ impl Sequence {
             tree,
             source: source_of(index),
             limits,
-            draw: Draw::new(&mut self.sampler, scratch),
+            draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),
         }
     }
 
@@ -167,7 +172,9 @@ impl Sequence {
 
     /// Cuts the verdict where the text ends.
     pub fn trim(&mut self, detokenize: &impl Detokenize) {
+        let drawn = self.verdict.tokens.len();
         self.finish = self.generation.trim(&mut self.verdict, &self.tree, detokenize);
+        (self.verdict.tokens.len()..drawn).for_each(|_| self.sampler.pop());
     }
 
     /// Takes the verdict's tokens, counts them and scores the drafters.
@@ -184,9 +191,11 @@ impl Sequence {
     }
 
     /// What drafters see of it.
-    pub fn observation<'a>(&'a self, rows: Rows<'a>) -> Observation<'a> {
-        let Self { sequence, tokens, start, tree, verdict, .. } = self;
-        Observation { sequence: *sequence, tokens, start: *start, tree, rows, verdict }
+    pub fn observation<'a>(&'a mut self, pass: &'a dyn Pass, scratch: &'a RefCell<Scratch>) -> Option<Observation<'a>> {
+        let rows = Rows::new(pass, self.place?);
+        let Self { sequence, tokens, start, tree, verdict, sampler, .. } = self;
+        let draw = Draw::new(sampler, scratch, tokens, *start);
+        Some(Observation { sequence: *sequence, tokens, start: *start, tree, rows, verdict, draw })
     }
 
     /// Its part in a trace.

@@ -1,7 +1,7 @@
 //! Drafters that do their worst. None may change a text or fail a request.
 
 use foretoken_decode::TokenId;
-use foretoken_decode::drafters::{Draft, Drafter};
+use foretoken_decode::drafters::{Draft, Drafter, Observation};
 use foretoken_decode::tree::NodeId;
 
 use crate::rng::Rng;
@@ -44,6 +44,18 @@ fn random_node(rng: &mut Rng, draft: &Draft<'_>) -> NodeId {
     anchor + rng.below(draft.tree.len() - anchor)
 }
 
+/// Every row that was run can be drawn from again: at a kept node it gives the token that came.
+fn check_draws(seen: &mut [Observation<'_>]) {
+    for Observation { tree, rows, verdict, draw, .. } in seen {
+        for (i, &token) in verdict.tokens.iter().enumerate() {
+            let node = verdict.path[(tree.given() + i - 1).min(verdict.path.len() - 1)];
+            if i + tree.given() <= verdict.path.len() {
+                assert_eq!(draw.draw(tree, node, rows.logits(node)), Ok(token));
+            }
+        }
+    }
+}
+
 macro_rules! drafter {
     ($name:ty, $label:literal, |$self:ident, $draft:ident| $body:block) => {
         impl Drafter<ToyTarget> for $name {
@@ -56,6 +68,10 @@ macro_rules! drafter {
                 for $draft in drafts {
                     $body
                 }
+            }
+
+            fn observe(&mut self, seen: &mut [Observation<'_>]) {
+                check_draws(seen);
             }
         }
     };

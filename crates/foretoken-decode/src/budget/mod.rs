@@ -71,6 +71,9 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// More guesses have to promise at least this many times the rate of fewer: estimates are not that exact.
+    const MARGIN: f64 = 1.01;
+
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
         Self { cost, shared: SharedAcceptance::default(), offers: BinaryHeap::new(), chosen: Vec::new() }
@@ -113,7 +116,7 @@ impl Budget {
             shape.logits_rows += 1;
             shape.context += bid.context;
             let rate = expected / self.cost.table().seconds(shape);
-            if rate > best_rate {
+            if rate > best_rate * Self::MARGIN {
                 (best_rate, best_len) = (rate, self.chosen.len());
             }
             self.offer_children(bid, offer.bid, offer.node, offer.p);

@@ -200,9 +200,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             sequence.advance(&mut self.budget.shared);
         }
         if !self.drafters.is_empty() {
-            let seen = self.batch.iter().enumerate();
-            let seen: Vec<_> = seen.map(|(work, &i)| self.sequences[i].observation(Rows::new(pass, work))).collect();
-            self.drafters.iter_mut().for_each(|drafter| drafter.observe(&seen));
+            let all = self.sequences.iter_mut();
+            let mut seen: Vec<_> = all.filter_map(|s| s.observation(pass, &self.scratch)).collect();
+            self.drafters.iter_mut().for_each(|drafter| drafter.observe(&mut seen));
         }
         self.account(begun, drafted, verified);
         self.deliver(sink);

@@ -31,7 +31,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 if sequence.waiting || is_prompt != prompts || rows == 0 {
                     continue;
                 }
-                sequence.plan(cached, rows);
+                sequence.plan(self.batch.len(), cached, rows);
                 rows -= sequence.tree.len();
                 self.batch.push(index);
             }

@@ -32,7 +32,9 @@ pub(super) fn make<C: Cache>(
             cache.truncate(sequence.sequence, 0);
             sequence.waiting = true;
             sequence.stats.preempted += 1;
+            sequence.sit_out();
             batch.retain(|&i| i != index);
+            batch.iter().enumerate().for_each(|(place, &i)| sequences[i].place = Some(place));
         }
         None => {
             sequences[oldest].finish = Some(FinishReason::Target(TargetError::CacheFull { needed, free }));

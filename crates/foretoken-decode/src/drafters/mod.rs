@@ -37,7 +37,7 @@ pub trait Drafter<T: Target>: Send {
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache);
 
     /// Sees every pass: prompt rows and other drafters' rows too.
-    fn observe(&mut self, _passes: &[Observation<'_>]) {}
+    fn observe(&mut self, _seen: &mut [Observation<'_>]) {}
 
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
@@ -78,7 +78,6 @@ pub struct Limits {
 }
 
 /// What a pass was and decided for one sequence.
-#[derive(Clone, Copy)]
 pub struct Observation<'a> {
     /// Whose rows.
     pub sequence: SequenceId,
@@ -92,4 +91,6 @@ pub struct Observation<'a> {
     pub rows: Rows<'a>,
     /// What was kept; without tokens when the pass ran only a part of the prompt.
     pub verdict: &'a Verdict,
+    /// Draws at any node of the tree, accepted or not.
+    pub draw: Draw<'a>,
 }

@@ -4,6 +4,7 @@
 //! by position and token (the Gumbel-max trick; Daliri et al. 2024, arXiv 2408.07978, for its use as a coupling). How a
 //! draft was made cannot matter, and a drafter that draws with the same noise agrees with the target most often.
 
+mod draw;
 mod gumbel;
 mod history;
 mod logprobs;
@@ -12,9 +13,9 @@ mod row;
 mod settings;
 mod support;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
+pub use draw::Draw;
 pub use history::History;
 pub(crate) use history::TokenHasher;
 pub use logprobs::TokenLogprobs;
@@ -23,7 +24,6 @@ pub use settings::{SamplerSettings, SettingsError};
 pub use support::Candidate;
 
 use crate::TokenId;
-use crate::tree::{NodeId, TokenTree};
 use foretoken_kernels::Isa;
 use row::Row;
 use support::Support;
@@ -208,56 +208,4 @@ impl Sampler {
         }
         buffer
     }
-}
-
-/// Lets a drafter draw as the target will: with the sequence's own processors and noise, at any node of its tree.
-pub struct Draw<'a> {
-    sampler: &'a mut Sampler,
-    scratch: &'a RefCell<Scratch>,
-}
-
-impl<'a> Draw<'a> {
-    /// A handle on a sequence whose sampler stands after the tree's anchor.
-    pub(crate) fn new(sampler: &'a mut Sampler, scratch: &'a RefCell<Scratch>) -> Self {
-        Self { sampler, scratch }
-    }
-
-    /// The token after `node` if `scores` `[vocab_size]` were the target's logits.
-    pub fn draw(&mut self, tree: &TokenTree, node: NodeId, scores: &[f32]) -> Result<TokenId, SampleError> {
-        self.at(tree, node, |sampler, scratch| sampler.draw(scores, scratch))
-    }
-
-    /// The `k` best siblings below `node`, best first, into `out`: a Gumbel top-k (Kool et al. 2019).
-    pub fn draw_top(
-        &mut self,
-        tree: &TokenTree,
-        node: NodeId,
-        scores: &[f32],
-        k: usize,
-        out: &mut Vec<TokenId>,
-    ) -> Result<(), SampleError> {
-        self.at(tree, node, |sampler, scratch| sampler.draw_top(scores, k, scratch, out))
-    }
-
-    /// Whether the target takes the likeliest token.
-    pub fn is_greedy(&self) -> bool {
-        self.sampler.settings.temperature == 0.0
-    }
-
-    fn at<R>(&mut self, tree: &TokenTree, node: NodeId, f: impl FnOnce(&Sampler, &mut Scratch) -> R) -> R {
-        let depth = push_path(self.sampler, tree, node);
-        let result = f(self.sampler, &mut self.scratch.borrow_mut());
-        (0..depth).for_each(|_| self.sampler.pop());
-        result
-    }
-}
-
-/// Pushes the guesses from below the anchor down to `node`; says how many.
-fn push_path(sampler: &mut Sampler, tree: &TokenTree, node: NodeId) -> usize {
-    if node <= tree.anchor() {
-        return 0;
-    }
-    let above = push_path(sampler, tree, tree.nodes()[node].parent);
-    sampler.push(tree.nodes()[node].token);
-    above + 1
 }

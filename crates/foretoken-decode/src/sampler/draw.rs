@@ -1,0 +1,73 @@
+//! Lets a drafter draw as the target will: with the sequence's own processors and noise, at any node of its tree.
+
+use std::cell::RefCell;
+
+use super::{SampleError, Sampler, Scratch};
+use crate::TokenId;
+use crate::tree::{NodeId, TokenTree};
+
+/// A handle on one sequence's sampler.
+pub struct Draw<'a> {
+    sampler: &'a mut Sampler,
+    scratch: &'a RefCell<Scratch>,
+    /// Prompt and output; the sampler stands after the last.
+    tokens: &'a [TokenId],
+    /// Tokens before the tree's first node.
+    start: usize,
+}
+
+impl<'a> Draw<'a> {
+    pub(crate) fn new(
+        sampler: &'a mut Sampler,
+        scratch: &'a RefCell<Scratch>,
+        tokens: &'a [TokenId],
+        start: usize,
+    ) -> Self {
+        Self { sampler, scratch, tokens, start }
+    }
+
+    /// The token after `node` if `scores` `[vocab_size]` were the target's logits.
+    pub fn draw(&mut self, tree: &TokenTree, node: NodeId, scores: &[f32]) -> Result<TokenId, SampleError> {
+        self.at(tree, node, |sampler, scratch| sampler.draw(scores, scratch))
+    }
+
+    /// The `k` best siblings below `node`, best first, into `out`: a Gumbel top-k (Kool et al. 2019).
+    pub fn draw_top(
+        &mut self,
+        tree: &TokenTree,
+        node: NodeId,
+        scores: &[f32],
+        k: usize,
+        out: &mut Vec<TokenId>,
+    ) -> Result<(), SampleError> {
+        self.at(tree, node, |sampler, scratch| sampler.draw_top(scores, k, scratch, out))
+    }
+
+    /// Whether the target takes the likeliest token.
+    pub fn is_greedy(&self) -> bool {
+        self.sampler.settings().temperature == 0.0
+    }
+
+    /// Moves the sampler to the end of a node's path for one draw: back over what was decided after the node, then down
+    /// the guesses.
+    fn at<R>(&mut self, tree: &TokenTree, node: NodeId, draw: impl FnOnce(&Sampler, &mut Scratch) -> R) -> R {
+        let decided = self.start + tree.anchor().min(node) + 1;
+        let end = self.sampler.position();
+        (decided..end).for_each(|_| self.sampler.pop());
+        let depth = push_path(self.sampler, tree, node);
+        let result = draw(self.sampler, &mut self.scratch.borrow_mut());
+        (0..depth).for_each(|_| self.sampler.pop());
+        self.tokens[decided..end].iter().for_each(|&token| self.sampler.push(token));
+        result
+    }
+}
+
+/// Pushes the guesses from below the anchor down to `node`; says how many.
+fn push_path(sampler: &mut Sampler, tree: &TokenTree, node: NodeId) -> usize {
+    if node <= tree.anchor() {
+        return 0;
+    }
+    let above = push_path(sampler, tree, tree.nodes()[node].parent);
+    sampler.push(tree.nodes()[node].token);
+    above + 1
+}

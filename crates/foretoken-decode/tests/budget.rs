@@ -1,0 +1,202 @@
+//! The budget finds the width that pays: none on hostile text, many on repetitive text, and back again.
+
+use std::sync::{Arc, Mutex};
+
+use foretoken_decode::budget::{CostModel, CostTable, PassShape, Prior};
+use foretoken_decode::drafters::PromptLookup;
+use foretoken_decode::sampler::SamplerSettings;
+use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, PassTrace, Recorder, Replay, Request};
+use foretoken_testkit::{Rng, ToyCache, ToyModel, ToyTarget, ToyText};
+
+#[derive(Clone, Default)]
+struct Tape(Arc<Mutex<Vec<PassTrace>>>);
+
+impl Recorder for Tape {
+    fn pass(&mut self, trace: &PassTrace) {
+        self.0.lock().unwrap().push(trace.clone());
+    }
+}
+
+/// Costs like those of a small machine: T(2)/T(1) = 1.03, T(3) 1.55, T(4) 2.06.
+fn two_cores() -> CostTable {
+    let rows = (1..=32).map(|n| f64::max(1.0 + 0.03 * (n as f64 - 1.0).min(1.0), 0.515 * n as f64) * 0.02).collect();
+    CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0 }
+}
+
+/// Costs of many cores: eight rows are nearly free.
+fn many_cores() -> CostTable {
+    let rows = (1..=32).map(|n| 0.02 * (1.0 + 0.01 * (n - 1) as f64).max(0.125 * n as f64)).collect();
+    CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0 }
+}
+
+/// Passes of one request of 600 tokens over a model whose positions in `hostile` never repeat.
+fn trace(cost: CostTable, hostile: std::ops::Range<usize>, order: usize, policy: DraftPolicy) -> Vec<PassTrace> {
+    let model = ToyModel { vocab_size: 40, order, hostile, seed: 3, ..ToyModel::default() };
+    let tape = Tape::default();
+    let mut decoder =
+        Decoder::new(ToyTarget::new(model), ToyCache::new(16, 1000, 1), ToyText, (), CostModel::fixed(cost))
+            .with_drafter(Box::new(PromptLookup::default()))
+            .with_recorder(Box::new(tape.clone()));
+    let mut request = Request::new(Rng::new(5).tokens(100, 40));
+    (request.max_tokens, request.draft, request.sampler) = (Some(600), policy, SamplerSettings::greedy());
+    decoder.admit(request).unwrap();
+    while decoder.step(&mut |_| {}).unwrap() {}
+    let passes = tape.0.lock().unwrap().clone();
+    assert_eq!(passes.iter().map(|p| p.sequences[0].tokens.len()).sum::<usize>(), 600);
+    passes
+}
+
+/// Drafted rows of passes that begin at these positions.
+fn drafted(passes: &[PassTrace], positions: std::ops::Range<usize>) -> usize {
+    passes.iter().filter(|p| positions.contains(&p.sequences[0].start)).map(|p| p.drafted).sum()
+}
+
+#[test]
+fn drafts_grow_on_repetition_fall_to_zero_on_hostile_text_and_come_back() {
+    for cost in [two_cores(), many_cores()] {
+        let passes = trace(cost, 300..500, 1, DraftPolicy::Budget);
+        let repetitive = drafted(&passes, 200..300);
+        assert!(repetitive > 40, "drafts on repetitive text: {repetitive}");
+        let begun = drafted(&passes, 300..332);
+        let hostile = drafted(&passes, 340..500);
+        assert!(begun < 100, "while noticing: {begun}");
+        assert!(hostile <= 8, "drafts on hostile text: {hostile}");
+        let back = drafted(&passes, 540..700);
+        assert!(back > 40, "drafts when it repeats again: {back}");
+    }
+}
+
+#[test]
+fn the_width_follows_the_machine() {
+    let widest = |cost| trace(cost, 0..0, 1, DraftPolicy::Budget).iter().map(|p| p.drafted).max().unwrap();
+    assert!(widest(many_cores()) >= 7);
+    assert_eq!(widest(CostTable::linear(0.0, 1.0)), 0, "when rows cost as much as passes, nothing is drafted");
+}
+
+#[test]
+fn drafting_pays_by_replay_and_never_costs_much() {
+    for cost in [two_cores(), many_cores(), CostTable::linear(0.02, 0.01), CostTable::linear(0.001, 0.02)] {
+        for (hostile, order) in [(0..0, 1), (0..0, 2), (0..700, 2), (300..500, 1)] {
+            let passes = trace(cost.clone(), hostile.clone(), order, DraftPolicy::Budget);
+            let replay = Replay::of(&passes, &cost);
+            assert_eq!(replay.tokens, 600);
+            assert!(replay.speedup() > 0.97, "{hostile:?}, order {order}: {}", replay.speedup());
+            if hostile.is_empty() && order == 1 && cost.trunk(2) < 1.6 * cost.trunk(1) {
+                assert!(replay.speedup() > 1.25, "{}", replay.speedup());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fixed_table_repeats_every_pass_exactly() {
+    let run = || trace(two_cores(), 200..300, 2, DraftPolicy::Budget);
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_width_of_ones_own_ignores_the_cost() {
+    let passes = trace(CostTable::linear(0.0, 1.0), 0..0, 1, DraftPolicy::Width(3));
+    assert!(passes.iter().all(|p| p.drafted <= 3));
+    assert!(passes.iter().filter(|p| p.drafted == 3).count() > 100);
+}
+
+#[test]
+fn plain_requests_are_not_drafted_for() {
+    let passes = trace(two_cores(), 0..0, 1, DraftPolicy::Off);
+    assert!(passes.iter().all(|p| p.drafted == 0 && p.sequences[0].proposed.is_empty()));
+    let replay = Replay::of(&passes, &two_cores());
+    assert_eq!(replay.plain, replay.drafted);
+}
+
+#[test]
+fn under_load_rows_go_where_they_are_likeliest_to_be_right() {
+    // Half of the requests repeat themselves, half never do; rows are scarce.
+    let model = |hostile| ToyModel { vocab_size: 40, order: 1, hostile, seed: 3, ..ToyModel::default() };
+    let mut tape = Vec::new();
+    for n_requests in [1usize, 2, 4, 8, 16, 32] {
+        let recorder = Tape::default();
+        let options = DecoderOptions { max_rows: 64, max_draft: 8 };
+        let cost = CostModel::fixed(two_cores());
+        let target = ToyTarget::new(model(2000..4000));
+        let mut decoder = Decoder::new(target, ToyCache::new(16, 8000, 1), ToyText, (), cost)
+            .with_options(options)
+            .with_drafter(Box::new(PromptLookup::default()))
+            .with_recorder(Box::new(recorder.clone()));
+        for i in 0..n_requests {
+            let len = if i % 2 == 0 { 100 } else { 2000 };
+            let mut request = Request::new(Rng::new(i as u64).tokens(len, 40));
+            (request.max_tokens, request.sampler) = (Some(150), SamplerSettings::greedy());
+            decoder.admit(request).unwrap();
+        }
+        while decoder.step(&mut |_| {}).unwrap() {}
+        let passes = recorder.0.lock().unwrap().clone();
+        let run = |request: u64| -> usize {
+            let of = passes.iter().flat_map(|p| &p.sequences).filter(|s| s.request % 2 == request);
+            of.flat_map(|s| &s.proposed).filter(|guess| guess.run).count()
+        };
+        assert!(n_requests == 1 || run(0) > 4 * run(1), "{n_requests} requests: {} and {}", run(0), run(1));
+        let replay = Replay::of(&passes, &two_cores());
+        assert!(replay.speedup() > 0.97, "{n_requests} requests: {}", replay.speedup());
+        tape.push(replay.speedup());
+    }
+    assert!(tape[0] > 1.2, "alone, drafting pays: {tape:?}");
+}
+
+#[test]
+fn costs_are_learned_from_low_quantiles_and_stay_monotone() {
+    let prior = CostTable::linear(0.010, 0.001);
+    let mut model = CostModel::learning(prior.clone());
+    let mut rng = Rng::new(1);
+    let truth = |n: usize| 0.020 + 0.004 * (n as f64 - 1.0);
+    let shape = |rows| PassShape { rows, logits_rows: 0, context: 0 };
+    for i in 0..300 {
+        let rows = 1 + rng.below(6);
+        // One pass in six is held up, some for long.
+        let stall = if rng.chance(0.17) { 1.0 + 20.0 * f64::from(rng.uniform()) } else { 1.0 };
+        model.observe(shape(rows), truth(rows) * stall * (1.0 + 0.02 * f64::from(rng.uniform())), 0.001);
+        assert!(model.table().rows.is_sorted(), "after {i}");
+        assert_eq!(model.table().validate(), Ok(()));
+    }
+    for rows in 1..=6 {
+        let ratio = model.table().trunk(rows) / truth(rows);
+        assert!((0.97..1.05).contains(&ratio), "{rows} rows: {ratio}");
+    }
+    assert!((model.table().overhead - 0.001).abs() < 1e-9);
+    // Row counts never run follow the nearest that were.
+    let scale = model.table().trunk(6) / prior.trunk(6);
+    assert!((model.table().trunk(8) / (prior.trunk(8) * scale) - 1.0).abs() < 0.05);
+
+    let mut fixed = CostModel::fixed(prior.clone());
+    fixed.observe(shape(1), 5.0, 1.0);
+    assert_eq!(fixed.table(), &prior);
+}
+
+#[test]
+fn a_prior_is_the_larger_of_reading_and_computing() {
+    let prior = Prior {
+        trunk_bytes: 0.85e9,
+        trunk_macs: 1.31e9,
+        head_bytes: 0.13e9,
+        head_macs: 0.23e9,
+        kv_bytes: 28_672.0,
+        bytes_per_second: 52e9,
+        macs_per_second: 160e9,
+        overhead: 0.0,
+    };
+    let table = CostTable::from_prior(&prior);
+    assert_eq!(table.validate(), Ok(()));
+    let seconds = |rows| table.seconds(PassShape { rows, logits_rows: rows, context: 0 });
+    let ratio = |rows| seconds(rows) / seconds(1);
+    assert!((seconds(1) - 0.0188).abs() < 0.0005, "{}", seconds(1));
+    assert!((1.0..1.1).contains(&ratio(2)) && (1.4..1.7).contains(&ratio(3)) && (3.8..4.4).contains(&ratio(8)));
+}
+
+#[test]
+fn a_bad_cost_file_is_refused_with_its_reason() {
+    let check = |rows: &[f64]| CostTable { rows: rows.to_vec(), ..CostTable::linear(1.0, 1.0) }.validate();
+    assert!(check(&[]).unwrap_err().contains("at least one row"));
+    assert!(check(&[1.0, 0.5]).unwrap_err().contains("must not fall"));
+    assert!(check(&[0.0, 0.5]).unwrap_err().contains("above 0"));
+    assert!(check(&[1.0, f64::NAN]).unwrap_err().contains("NaN"));
+}

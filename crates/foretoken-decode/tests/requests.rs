@@ -1,0 +1,309 @@
+//! Where texts end, what is counted, what is refused: the same wherever the end falls in an accepted draft.
+
+use foretoken_decode::budget::{CostModel, CostTable};
+use foretoken_decode::drafters::{Drafter, PromptLookup};
+use foretoken_decode::sampler::SamplerSettings;
+use foretoken_decode::target::{Cache, SequenceId};
+use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, Request, RequestError, TokenId};
+use foretoken_testkit::adversaries::Drawer;
+use foretoken_testkit::{Output, Rng, Setup, ToyCache, ToyModel, ToyTarget, ToyText, generate};
+
+/// A drafter that is always right, `depth` tokens deep: every end falls inside an accepted chunk.
+fn perfect(model: &ToyModel, depth: usize) -> Vec<Box<dyn Drafter<ToyTarget>>> {
+    vec![Box::new(Drawer { model: model.clone(), wrong: 0.0, siblings: 1, depth, rng: Rng::new(1) })]
+}
+
+fn run(model: &ToyModel, depth: usize, request: &Request) -> Output {
+    let mut request = request.clone();
+    request.draft = DraftPolicy::Width(depth.max(1));
+    let setup = Setup { drafters: perfect(model, depth), ..Setup::default() };
+    generate(model, setup, vec![request]).remove(0)
+}
+
+/// A sampled text in which most tokens differ from their neighbours.
+fn base(max_tokens: usize) -> (ToyModel, Request) {
+    let model = ToyModel { vocab_size: 38, scale: 4.0, ..ToyModel::default() };
+    let mut request = Request::new(vec![20, 21, 22]);
+    request.sampler = SamplerSettings { seed: 4, ..SamplerSettings::default() };
+    request.max_tokens = Some(max_tokens);
+    (model, request)
+}
+
+#[test]
+fn an_end_token_ends_the_text_wherever_it_falls_in_a_chunk() {
+    let (model, request) = base(40);
+    let free = run(&model, 0, &request);
+    for at in 0..20 {
+        let end = free.tokens[at];
+        let first = free.tokens.iter().position(|&token| token == end).unwrap();
+        let mut request = request.clone();
+        request.end_tokens = [end].into();
+        for depth in 0..10 {
+            let output = run(&model, depth, &request);
+            assert_eq!(output.tokens, free.tokens[..=first], "the end token is the last");
+            assert_eq!(output.text, ToyText::text(&free.tokens[..first]), "and not part of the text");
+            assert_eq!(output.finish, format!("EndToken({end})"));
+            assert_eq!(output.stats.passes, (first + 1).div_ceil(depth + 1).max(1), "at {at}, depth {depth}");
+        }
+        request.ignore_eos = true;
+        assert_eq!(run(&model, 5, &request).tokens, free.tokens);
+    }
+}
+
+#[test]
+fn a_stop_string_ends_the_text_wherever_it_falls_in_a_chunk() {
+    let (model, request) = base(40);
+    let free = run(&model, 0, &request);
+    let mut found = 0;
+    let chars: Vec<(usize, char)> = free.text.char_indices().collect();
+    for start in 0..chars.len().min(25) {
+        for len in 1..5 {
+            let stop: String = chars[start..].iter().take(len).map(|c| c.1).collect();
+            if stop.contains(char::REPLACEMENT_CHARACTER) {
+                continue;
+            }
+            // The tokens up to the one that completes it.
+            let done = (1..=free.tokens.len()).find(|&n| ToyText::text(&free.tokens[..n]).contains(&stop));
+            let Some(done) = done else { continue };
+            let mut request = request.clone();
+            request.stop = vec!["never to be seen".into(), stop.clone()];
+            // The stop comes before the cap, also when both fall into one chunk or onto one token.
+            for (depth, cap) in [(0, 40), (1, 40), (3, 40), (7, done), (8, done + 1), (9, 40)] {
+                request.max_tokens = Some(cap);
+                let output = run(&model, depth, &request);
+                assert_eq!(output.text, free.text[..free.text.find(&stop).unwrap()], "{stop:?}, depth {depth}");
+                assert_eq!(output.tokens, free.tokens[..done], "{stop:?}, depth {depth}");
+                assert_eq!(output.finish, "StopString(1)");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 200, "{found}");
+}
+
+#[test]
+fn streamed_text_never_holds_what_a_stop_string_takes_back() {
+    let (model, mut request) = base(60);
+    request.stop = vec!["abba".into(), "a b".into(), "zq".into()];
+    for seed in 0..200 {
+        request.sampler.seed = seed;
+        let one = run(&model, 0, &request);
+        let many = run(&model, 6, &request);
+        assert_eq!(one.visible(), many.visible());
+        assert!(request.stop.iter().all(|stop| !one.text.contains(stop)), "{:?}", one.text);
+        if one.finish == "Length" {
+            assert_eq!(one.text, ToyText::text(&one.tokens), "what was held back comes at the end");
+        }
+    }
+}
+
+#[test]
+fn min_tokens_masks_end_tokens_and_stop_strings() {
+    let (model, mut request) = base(40);
+    let free = run(&model, 0, &request);
+    request.end_tokens = [free.tokens[2], free.tokens[4]].into();
+    request.stop = vec![ToyText::text(&free.tokens[..1])];
+    request.min_tokens = 12;
+    for depth in 0..8 {
+        let output = run(&model, depth, &request);
+        assert!(output.tokens.len() >= 12);
+        assert!(!output.tokens[..11].iter().any(|token| request.end_tokens.contains(token)));
+        assert_eq!(output.visible(), run(&model, 0, &request).visible());
+    }
+}
+
+#[test]
+fn lengths_are_exact_at_every_width() {
+    let (model, mut request) = base(1);
+    for max_tokens in 1..20 {
+        request.max_tokens = Some(max_tokens);
+        for depth in 0..9 {
+            let output = run(&model, depth, &request);
+            assert_eq!(output.tokens.len(), max_tokens);
+            assert_eq!(output.finish, "Length");
+            assert_eq!(output.stats.passes, max_tokens.div_ceil(depth + 1));
+            assert_eq!(output.stats.acceptance_length(), max_tokens as f64 / output.stats.passes as f64);
+        }
+    }
+}
+
+#[test]
+fn prompts_near_the_limit() {
+    let limit = 40;
+    let model = ToyModel { context_size: limit, ..ToyModel::default() };
+    let lookup = || -> Vec<Box<dyn Drafter<ToyTarget>>> { vec![Box::new(PromptLookup::default())] };
+    for len in [limit - 2, limit - 1, limit, limit + 1] {
+        let mut request = Request::new([1, 2, 3].into_iter().cycle().take(len).collect());
+        request.sampler = SamplerSettings::greedy();
+        request.draft = DraftPolicy::Width(8);
+        if len < limit {
+            for max_rows in [1, 7, 512] {
+                let options = DecoderOptions { max_rows, ..DecoderOptions::default() };
+                let setup = Setup { drafters: lookup(), options, ..Setup::default() };
+                let output = generate(&model, setup, vec![request.clone()]).remove(0);
+                assert_eq!(output.tokens.len(), limit - len);
+                assert_eq!(output.finish, "ContextFull");
+            }
+        } else {
+            let expected = RequestError::PromptTooLong { len, limit };
+            assert_eq!(request.validate(model.vocab_size, limit), Err(expected));
+        }
+    }
+}
+
+#[test]
+fn refusals_name_the_value_and_what_was_expected() {
+    let message = |change: fn(&mut Request)| {
+        let mut request = Request::new(vec![1, 2]);
+        change(&mut request);
+        request.validate(12, 100).unwrap_err().to_string()
+    };
+    assert_eq!(message(|r| r.prompt.clear()), "the prompt is empty, and must have at least one token");
+    assert_eq!(message(|r| r.prompt.push(12)), "token 12 is outside the vocabulary of 12");
+    assert_eq!(message(|r| r.end_tokens = [99].into()), "token 99 is outside the vocabulary of 12");
+    assert_eq!(message(|r| r.max_tokens = Some(0)), "max_tokens is 0, and must be at least 1");
+    assert_eq!(message(|r| r.stop.push(String::new())), "a stop string is empty, and must have at least one character");
+    assert_eq!(message(|r| r.sampler.temperature = -1.0), "temperature is -1, and must be between 0 and 100");
+    let both = message(|r| (r.min_tokens, r.max_tokens) = (5, Some(4)));
+    assert_eq!(both, "min_tokens is 5, and must be at most max_tokens, which is 4");
+}
+
+#[test]
+fn a_row_that_cannot_be_drawn_ends_its_own_request() {
+    for depth in 0..6 {
+        let model = ToyModel { poison: Some((9, f32::NAN)), ..ToyModel::default() };
+        let mut request = Request::new(vec![1, 2, 3]);
+        request.max_tokens = Some(20);
+        let mut long = request.clone();
+        long.prompt = vec![4; 10];
+        request.draft = DraftPolicy::Width(6);
+        let setup = Setup { drafters: perfect(&model, depth), ..Setup::default() };
+        let outputs = generate(&model, setup, vec![request, long]);
+        assert_eq!(outputs[0].tokens.len(), 6, "tokens before the bad row stand");
+        assert_eq!(outputs[0].finish, "Sample(Nan { token: 1, position: 9 })");
+        assert_eq!((outputs[1].tokens.len(), outputs[1].finish.as_str()), (20, "Length"));
+    }
+}
+
+#[test]
+fn many_requests_with_distinct_seeds_give_distinct_texts() {
+    let (model, mut request) = base(30);
+    let requests = (0..16).map(|seed| {
+        request.sampler.seed = seed;
+        request.clone()
+    });
+    let outputs = generate(&model, Setup::default(), requests.collect());
+    for (i, a) in outputs.iter().enumerate() {
+        assert!(outputs[..i].iter().all(|b| a.tokens != b.tokens), "request {i}");
+    }
+}
+
+type ToyDecoder = Decoder<ToyTarget, ToyText, ()>;
+
+fn decoder(model: &ToyModel, n_pages: usize) -> ToyDecoder {
+    let cost = CostModel::fixed(CostTable::linear(1.0, 0.1));
+    Decoder::new(ToyTarget::new(model.clone()), ToyCache::new(4, n_pages, 1), ToyText, (), cost)
+        .with_drafter(Box::new(PromptLookup::default()))
+}
+
+/// Runs to the end; tokens of all requests, the last finish, the last sequence kept.
+fn finish(decoder: &mut ToyDecoder) -> (Vec<TokenId>, String, Option<SequenceId>) {
+    let (mut tokens, mut reason, mut kept) = (Vec::new(), String::new(), None);
+    while decoder
+        .step(&mut |event| {
+            tokens.extend_from_slice(event.tokens);
+            reason = event.finish.map(|finish| format!("{finish:?}")).unwrap_or_default();
+            kept = event.kept.or(kept);
+        })
+        .unwrap()
+    {}
+    (tokens, reason, kept)
+}
+
+#[test]
+fn a_kept_cache_is_where_the_next_request_starts() {
+    for draft in [DraftPolicy::Off, DraftPolicy::Width(5)] {
+        let model = ToyModel { order: 1, ..ToyModel::default() };
+        let mut decoder = decoder(&model, 100);
+        let mut request = Request::new(vec![1, 2, 3, 4, 5]);
+        (request.max_tokens, request.keep_cache, request.draft) = (Some(10), true, draft);
+        decoder.admit(request.clone()).unwrap();
+        let (tokens, _, kept) = finish(&mut decoder);
+        let kept = kept.expect("the sequence stays open");
+        let cached = decoder.cache().committed(kept);
+        let text = [request.prompt.clone(), tokens].concat();
+        assert_eq!(decoder.cache().tokens(kept), text[..cached], "what is cached is a prefix of the text");
+        assert!(cached >= text.len() - 1, "{cached} of {}", text.len());
+
+        // The next turn runs only what is new, and draws what a fresh request would.
+        request.prompt = [text, vec![7, 8, 9]].concat();
+        let fresh = generate(&model, Setup::default(), vec![request.clone()]).remove(0);
+        request.cached = Some(kept);
+        request.keep_cache = false;
+        decoder.admit(request).unwrap();
+        let rows = decoder.target().rows;
+        let mut hits = 0;
+        let mut tokens = Vec::new();
+        while decoder
+            .step(&mut |event| {
+                hits = event.stats.cached_tokens;
+                tokens.extend_from_slice(event.tokens);
+            })
+            .unwrap()
+        {}
+        assert_eq!((hits, &tokens), (cached, &fresh.tokens), "prefix hits, drafts on and off");
+        assert!(decoder.target().rows - rows < 70);
+        assert_eq!(decoder.cache().pages_in_use(), 0);
+    }
+}
+
+#[test]
+fn a_cancelled_request_ends_with_the_next_step() {
+    let mut decoder = decoder(&ToyModel::default(), 100);
+    let mut request = Request::new(vec![1, 2, 3]);
+    request.stop = vec!["never".into()];
+    let id = decoder.admit(request).unwrap();
+    for _ in 0..3 {
+        assert!(decoder.step(&mut |_| {}).unwrap());
+    }
+    assert!(decoder.cancel(id));
+    let (tokens, reason, _) = finish(&mut decoder);
+    assert_eq!((tokens.len(), reason.as_str()), (0, "Cancelled"));
+    assert!(!decoder.cancel(id));
+    assert!(decoder.is_idle() && decoder.cache().pages_in_use() == 0);
+}
+
+#[test]
+fn a_request_that_cannot_fit_even_alone_ends_by_itself() {
+    let mut decoder = decoder(&ToyModel::default(), 5);
+    let mut request = Request::new(vec![1; 15]);
+    request.max_tokens = Some(100);
+    decoder.admit(request.clone()).unwrap();
+    let (tokens, reason, _) = finish(&mut decoder);
+    assert_eq!(tokens.len(), 6, "five pages of four hold twenty tokens, and the last drawn is not cached");
+    assert_eq!(reason, "Target(CacheFull { needed: 1, free: 0 })");
+    // Pages that only the caller can free are asked for first.
+    let held = decoder.cache_mut().open();
+    let mut decoder = decoder.with_reclaim(Box::new(move |cache, missing| {
+        assert!(missing >= 1);
+        let had = cache.committed(held) > 0;
+        cache.truncate(held, 0);
+        had
+    }));
+    request.max_tokens = Some(5);
+    decoder.admit(request).unwrap();
+    assert_eq!(finish(&mut decoder).1, "Length");
+}
+
+#[test]
+fn rows_are_drawn_only_along_the_accepted_path() {
+    let model = ToyModel::default();
+    let mut decoder = decoder(&model, 1000);
+    let mut request = Request::new(vec![1, 2, 1, 2, 1, 2]);
+    (request.max_tokens, request.draft) = (Some(200), DraftPolicy::Width(12));
+    request.sampler = SamplerSettings { seed: 8, ..SamplerSettings::default() };
+    decoder.admit(request).unwrap();
+    let (tokens, ..) = finish(&mut decoder);
+    assert_eq!(decoder.target().rows_read(), tokens.len(), "one row of logits for each token");
+    assert!(decoder.target().rows > tokens.len() + 50, "though many more were run");
+}
