@@ -19,6 +19,7 @@ pub fn run(long: bool) -> Result {
         checked(command(&["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("doc tests", || tests(&["test", "--workspace", "--doc", "--locked"], long))?;
+    step("interleavings of the worker pool", interleavings)?;
     // Last, so that the test runner's closing line stands at the end of the output.
     step("tests", || match has("nextest") {
         true => tests(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], long),
@@ -61,6 +62,13 @@ fn dependencies() -> Result {
         return Ok(());
     }
     cargo(&["deny", "--locked", "--log-level", "error", "check", "--disable-fetch", "advisories"])
+}
+
+/// The pool's protocol under loom, which tries every interleaving; in a target folder of its own, since it is another program.
+fn interleavings() -> Result {
+    let words = ["test", "--package", "foretoken-kernels", "--release", "--locked", "--test", "loom_pool"];
+    let folder = hygiene::root().join("target/loom");
+    checked(command(&words).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", folder))
 }
 
 fn tests(words: &[&str], long: bool) -> Result {
