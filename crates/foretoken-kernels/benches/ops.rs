@@ -161,10 +161,15 @@ fn attention(isa: Isa) {
                         pool.run(KV_HEADS * n_chunks / SPLIT, &|worker, item| {
                             let mut state = states[worker].lock().unwrap();
                             state.reset(n_queries, HEAD_DIM);
-                            for chunk in layer[item * SPLIT * 2 * side..].chunks_exact(2 * side).take(SPLIT) {
+                            let mut chunks = layer.chunks_exact(2 * side).skip(item * SPLIT).map(|chunk| {
                                 let (k, v) = chunk.split_at(side);
-                                let chunk = KvChunk::new(kv_type, HEAD_DIM, k, v);
-                                attend(isa, chunk, &queries, &visible, &mut state);
+                                KvChunk::new(kv_type, HEAD_DIM, k, v)
+                            });
+                            let mut chunk = chunks.next().expect("a first chunk");
+                            for _ in 0..SPLIT {
+                                let next = chunks.next().unwrap_or(chunk);
+                                attend(isa, chunk.followed_by(next), &queries, &visible, &mut state);
+                                chunk = next;
                             }
                         });
                     }

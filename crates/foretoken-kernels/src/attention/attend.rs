@@ -254,6 +254,11 @@ impl Run<'_> {
                 }
             }
             for position in self.start..self.end.min(KEY_CHUNK) {
+                if self.first == 0
+                    && let Some(line) = self.chunk.next_k_line(unit / U * KEY_CHUNK + position)
+                {
+                    simd.prefetch(line);
+                }
                 let row: &[T::Unit; U] = rows[position * n_units + unit..].first_chunk().expect("inside the row");
                 let mut v = [zero; U];
                 for u in 0..U {

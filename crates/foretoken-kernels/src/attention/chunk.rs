@@ -5,6 +5,9 @@ use crate::Isa;
 use crate::ops::f32_to_f16;
 use half::f16;
 
+/// Bytes that memory hands over at a time.
+const CACHE_LINE: usize = 64;
+
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvType {
@@ -48,13 +51,20 @@ pub struct KvChunk<'a> {
     head_dim: usize,
     k: &'a [u8],
     v: &'a [u8],
+    next_k: &'a [u8],
 }
 
 impl<'a> KvChunk<'a> {
     /// Panics unless `head_dim` is a multiple of 32 up to 256 and `k` and `v` have [`KvType::chunk_bytes`].
     pub fn new(kv_type: KvType, head_dim: usize, k: &'a [u8], v: &'a [u8]) -> Self {
         check(kv_type, head_dim, k, v);
-        Self { kv_type, head_dim, k, v }
+        Self { kv_type, head_dim, k, v, next_k: &[] }
+    }
+
+    /// The same chunk, and the one that will be read after it: its keys are fetched from memory while the values of this
+    /// one are used. Only a hint.
+    pub fn followed_by(self, next: KvChunk<'a>) -> Self {
+        Self { next_k: next.k, ..self }
     }
 
     /// How the values are stored.
@@ -70,6 +80,12 @@ impl<'a> KvChunk<'a> {
     /// The scales and the values of K.
     pub(super) fn k_parts(&self) -> (&'a [u8], &'a [u8]) {
         self.k.split_at(self.kv_type.scale_bytes(self.head_dim))
+    }
+
+    /// A cache line of the next chunk's keys, if there are so many.
+    #[inline(always)]
+    pub(super) fn next_k_line(&self, line: usize) -> Option<&'a [u8]> {
+        self.next_k.get(line * CACHE_LINE..)
     }
 
     /// The scales and the values of V.
@@ -96,7 +112,7 @@ impl<'a> KvChunkMut<'a> {
 
     /// The same chunk, to be read.
     pub fn as_chunk(&self) -> KvChunk<'_> {
-        KvChunk { kv_type: self.kv_type, head_dim: self.head_dim, k: self.k, v: self.v }
+        KvChunk { kv_type: self.kv_type, head_dim: self.head_dim, k: self.k, v: self.v, next_k: &[] }
     }
 
     /// Rounds `row` `[head_dim]` into the key of `position`.
