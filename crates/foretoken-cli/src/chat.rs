@@ -20,7 +20,7 @@ use crate::report;
 /// Needs a model with a chat template. After each answer a line says how fast it was. Ctrl-C stops an answer; at the
 /// prompt it ends the conversation. Lines may also come from a pipe, one message a line.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = COMMANDS)]
+#[command(after_long_help = COMMANDS, args_override_self = true)]
 pub struct Args {
     /// A system message
     #[arg(long, value_name = "TEXT")]
@@ -116,7 +116,8 @@ impl Conversation<'_> {
         request.reuse = true;
         let outcome = answer(&mut self.engine, request, true)?;
         output::text("\n")?;
-        output::note(format_args!("({})", report::short(&outcome)));
+        let (cached, prompt) = (outcome.cached_tokens, outcome.prompt_tokens);
+        output::note(format_args!("({}; {cached} of {prompt} prompt tokens were cached)", report::short(&outcome)));
         if let Err(error) = report::check(&outcome) {
             output::note(format_args!("{:?}", miette::Report::new(error)));
         }

@@ -21,7 +21,7 @@ use crate::report;
 /// of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05. --temperature 0 gives the same text every time, and
 /// so does any temperature with a --seed.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
     /// The text to continue, exactly as it is; `-` or nothing reads standard input
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "file"])]

@@ -16,7 +16,7 @@ use crate::output;
 ///
 /// Only the file's header is read: this takes a moment, however large the file is.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
     /// A .gguf file, or parts of the name of one in the model folder
     #[arg(value_name = "FILE|NAME")]

@@ -17,17 +17,20 @@ pub fn summary(outcome: &Outcome) -> String {
 
 /// How fast it was.
 pub fn short(outcome: &Outcome) -> String {
-    let Outcome { passes, drafted, accepted, .. } = *outcome;
-    let mut line = format!(
-        "{} tokens in {passes} passes ({:.2} a pass), {:.1} tokens/s",
-        outcome.token_ids.len(),
-        outcome.acceptance_length,
-        outcome.tokens_per_second
-    );
+    let Outcome { passes, drafted, accepted, tokens_per_second, .. } = *outcome;
+    let tokens = outcome.token_ids.len();
+    let mut line = format!("{} in {}", count(tokens, "token", "tokens"), count(passes, "pass", "passes"));
+    if passes > 1 {
+        let _ = write!(line, " ({:.2} a pass), {tokens_per_second:.1} tokens/s", outcome.acceptance_length);
+    }
     if drafted > 0 {
-        let _ = write!(line, ", {accepted} of {drafted} guesses accepted");
+        let _ = write!(line, ", {accepted} of {} accepted", count(drafted, "guess", "guesses"));
     }
     line
+}
+
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 fn ended(outcome: &Outcome) -> String {

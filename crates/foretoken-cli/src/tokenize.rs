@@ -17,7 +17,7 @@ use crate::prompt::PromptSource;
 /// Special tokens such as <|im_end|> that stand in the text are read as plain text, as in every prompt, unless
 /// --parse-special is given.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
     /// A .gguf file, or parts of the name of one in the model folder
     #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL")]

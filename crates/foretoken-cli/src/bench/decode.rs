@@ -29,7 +29,7 @@ use crate::report;
 /// speed-up takes the passes that were run and counts each at its cost in one table, so that a slow moment of the machine
 /// favours nobody. When a method's tokens differ from plain decoding's, the exit code is 3.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     model: ModelOptions,

@@ -27,7 +27,7 @@ use crate::progress::{self, LoadingBar};
 /// moment of the machine hits all of them. The floor is what the machine allows: the larger of reading (the weights of a
 /// pass and the keys and values, at the bandwidth measured between the passes) and multiplying (at --peak-gmac).
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     model: ModelOptions,
