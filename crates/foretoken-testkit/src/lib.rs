@@ -2,6 +2,7 @@
 
 pub mod adversaries;
 pub mod generate;
+pub mod models;
 pub mod rng;
 pub mod toy;
 pub mod toy_cache;
