@@ -135,7 +135,7 @@ fn pack_rate(ty: WeightType, n_out: usize, n_in: usize) -> f64 {
     let n_out = n_out.min((64 << 20) / ty.row_bytes(n_in));
     let size = Matrix::packed_bytes(ty, n_out, n_in);
     let file = vec![1u8; n_out * ty.row_bytes(n_in)];
-    let seconds = best(|| {
+    let seconds = best(5, || {
         let dest = Arena::new(size).and_then(|mut arena| arena.take(size)).expect("memory for weights");
         let read = |rows: std::ops::Range<usize>, bytes: &mut [u8]| -> Result<(), std::convert::Infallible> {
             bytes.copy_from_slice(&file[rows.start * ty.row_bytes(n_in)..][..bytes.len()]);
@@ -150,7 +150,7 @@ fn pack_rate(ty: WeightType, n_out: usize, n_in: usize) -> f64 {
 fn set_seconds(pool: &Pool, options: &Options, ty: WeightType, n_in: usize) -> f64 {
     let row: Vec<f32> = (0..n_in).map(|i| i as f32 * 0.01 - 3.0).collect();
     let mut activations = Activations::new();
-    let seconds = best(|| {
+    let seconds = best(100, || {
         for _ in 0..100 {
             activations.set(pool, options.isa, black_box(&row), 1, n_in, [ty].into_iter());
         }
@@ -206,12 +206,12 @@ fn bandwidth(pool: &Pool) -> f64 {
             black_box(sums);
         });
     };
-    size as f64 / best(read)
+    size as f64 / best(9, read)
 }
 
 /// Multiply-adds per second of one thread in registers alone, with the instructions the type's kernel uses.
 fn peak(isa: Isa, ty: WeightType) -> f64 {
-    const STEPS: usize = 1 << 20;
+    const STEPS: usize = 1 << 14;
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) | Isa::Avx512(_) => {
@@ -222,7 +222,9 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
                 let mut sums = [_mm512_setzero_si512(); 8];
                 let (a, b) = (black_box(_mm512_set1_epi8(3)), black_box(_mm512_set1_epi8(5)));
                 for _ in 0..STEPS {
-                    sums = sums.map(|sum| _mm512_dpbusd_epi32(sum, a, b));
+                    for sum in &mut sums {
+                        *sum = _mm512_dpbusd_epi32(*sum, a, b);
+                    }
                 }
                 black_box(sums);
             }
@@ -231,19 +233,20 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
                 let mut sums = [_mm512_setzero_ps(); 8];
                 let (a, b) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(0.25)));
                 for _ in 0..STEPS {
-                    sums = sums.map(|sum| _mm512_fmadd_ps(sum, a, b));
+                    for sum in &mut sums {
+                        *sum = _mm512_fmadd_ps(*sum, a, b);
+                    }
                 }
                 black_box(sums);
             }
             #[target_feature(enable = "avx2")]
             fn bytes_256() {
-                let mut sums = [_mm256_setzero_si256(); 8];
-                let (a, mut b) = (black_box(_mm256_set1_epi8(3)), black_box(_mm256_set1_epi8(5)));
+                let mut sums = [_mm256_setzero_si256(); 10];
+                let (a, b) = (black_box(_mm256_set1_epi8(3)), black_box(_mm256_set1_epi16(5)));
                 for _ in 0..STEPS {
-                    sums = sums.map(|sum| {
-                        b = black_box(b);
-                        _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b))
-                    });
+                    for sum in &mut sums {
+                        *sum = _mm256_add_epi16(_mm256_maddubs_epi16(a, *sum), b);
+                    }
                 }
                 black_box(sums);
             }
@@ -252,26 +255,30 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
                 let mut sums = [_mm256_setzero_ps(); 8];
                 let (a, b) = (black_box(_mm256_set1_ps(0.5)), black_box(_mm256_set1_ps(0.25)));
                 for _ in 0..STEPS {
-                    sums = sums.map(|sum| _mm256_fmadd_ps(sum, a, b));
+                    for sum in &mut sums {
+                        *sum = _mm256_fmadd_ps(*sum, a, b);
+                    }
                 }
                 black_box(sums);
             }
             // SAFETY: holding the value proves that the CPU has these features.
             let (macs, run): (usize, unsafe fn()) = match (isa, ty.is_float()) {
-                (Isa::Avx512(_), false) => (64, bytes_512),
-                (Isa::Avx512(_), true) => (16, floats_512),
-                (_, false) => (32, bytes_256),
-                (_, true) => (8, floats_256),
+                (Isa::Avx512(_), false) => (8 * 64, bytes_512),
+                (Isa::Avx512(_), true) => (8 * 16, floats_512),
+                (_, false) => (10 * 32, bytes_256),
+                (_, true) => (8 * 8, floats_256),
             };
             // SAFETY: as above.
-            (8 * STEPS * macs) as f64 / best(|| unsafe { run() })
+            (STEPS * macs) as f64 / best(100, || unsafe { run() })
         }
         _ => {
             let _ = ty;
             let mut sums = [0.0f32; 8];
-            let seconds = best(|| {
+            let seconds = best(100, || {
                 for _ in 0..STEPS {
-                    sums = sums.map(|sum| black_box(sum) * 0.5 + 0.25);
+                    for sum in &mut sums {
+                        *sum = black_box(*sum) * 0.5 + 0.25;
+                    }
                 }
             });
             (8 * STEPS) as f64 / seconds
@@ -279,9 +286,9 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
     }
 }
 
-/// Seconds of the fastest of nine runs.
-fn best(mut f: impl FnMut()) -> f64 {
-    (0..9)
+/// Seconds of the fastest of several runs.
+fn best(runs: usize, mut f: impl FnMut()) -> f64 {
+    (0..runs)
         .map(|_| {
             let start = Instant::now();
             f();

@@ -1,5 +1,7 @@
 //! Every instruction set, type and number of rows against the definition, bit for bit; the definition against f64.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::arena::Arena;
 use crate::quant::{WeightType, dequantize_row};
@@ -252,6 +254,45 @@ fn several_products_are_each_alone() {
         let mut want = outs[1].clone();
         silu_mul(isa, &mut want, &multiply(1, isa, up, &rows));
         assert_same(&glu, &want, &format!("{isa} glu"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_shape_gives_the_definitions_bits(
+        ty in proptest::sample::select(WeightType::ALL.as_slice()),
+        n_out in 1usize..90,
+        n_blocks in 1usize..5,
+        n_rows in 1usize..20,
+        threads in 1usize..3,
+        seed: u64,
+    ) {
+        let mut random = Random(seed);
+        let n_in = n_blocks * ty.block_len();
+        let matrix = pack(ty, ty, n_out, n_in, &weights(ty, n_out, n_in, &mut random));
+        let rows = floats(n_rows * n_in, &mut random);
+        let want = multiply(1, Isa::Scalar, &matrix, &rows);
+        for isa in Isa::available() {
+            assert_same(&multiply(threads, isa, &matrix, &rows), &want, isa.name());
+        }
+    }
+}
+
+#[test]
+fn many_rows_are_each_alone() {
+    let mut random = Random(9);
+    let (n_out, n_in) = (50, 8192);
+    let matrix =
+        pack(WeightType::Q4_K, WeightType::Q4_K, n_out, n_in, &weights(WeightType::Q4_K, n_out, n_in, &mut random));
+    let rows = floats(70 * n_in, &mut random);
+    for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar) {
+        let got = multiply(2, isa, &matrix, &rows);
+        for i in [0, 1, 31, 32, 63, 69] {
+            let alone = multiply(1, isa, &matrix, &rows[i * n_in..][..n_in]);
+            assert_same(&got[i * n_out..][..n_out], &alone, &format!("{isa} row {i}"));
+        }
     }
 }
 
