@@ -115,6 +115,7 @@ fn run_item(
     let first = (item.head * plan.rows.len() + block.rows.start) * width;
     let q = &queries.q[first..first + block.rows.len() * width];
     let n_q = block.rows.len() * queries.group;
+    let pages = cache.page_table(block.sequence);
     for split in item.splits.clone() {
         let mut partial = std::mem::take(&mut scratch.partial);
         let state = if split == item.splits.start { &mut *total } else { &mut partial };
@@ -125,7 +126,10 @@ fn run_item(
                 assemble(&mut scratch.assembled, cache, block, queries.layer, item.head, chunk);
                 cache.shape().chunk(&scratch.assembled)
             } else {
-                cache.chunk(queries.layer, cache.page_table(block.sequence)[chunk], item.head)
+                let at = |chunk: usize| cache.chunk(queries.layer, pages[chunk], item.head);
+                // The last page of a sequence may lie beyond the block's chunks: asking for it ahead does no harm.
+                let next = (chunk + 1).min(pages.len() - 1);
+                at(chunk).followed_by(at(next))
             };
             attention::attend(queries.isa, keys, q, &scratch.visible, state);
         }

@@ -16,6 +16,7 @@ mod tests;
 mod x86;
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::isa::Isa;
 use crate::ops::silu_mul;
@@ -51,7 +52,9 @@ pub fn matmul(pool: &Pool, isa: Isa, activations: &Activations, products: &mut [
             n_tasks += tasks.count;
             *job = Some((tasks, Out::new(product.out, activations, product.weights)));
         }
-        pool.run(n_tasks, &|_, mut index| {
+        let strands = Strands::new(pool.threads(), n_tasks);
+        pool.run(n_tasks, &|worker, _| {
+            let mut index = strands.take(worker);
             for (tasks, out) in jobs.iter().flatten() {
                 if index < tasks.count {
                     return tasks.each_tile(index, |tile, group, values| out.write(tile, group, values));
@@ -68,8 +71,9 @@ pub fn matmul_glu(pool: &Pool, isa: Isa, activations: &Activations, gate: &Matri
     let out = Out::new(out, activations, gate);
     let gates = Tasks::new(pool, isa, activations, gate);
     let ups = Kernel::new(isa, activations, up);
-    pool.run(gates.count, &|_, index| {
-        gates.each_tile(index, |tile, group, gate| {
+    let strands = Strands::new(pool.threads(), gates.count);
+    pool.run(gates.count, &|worker, _| {
+        gates.each_tile(strands.take(worker), |tile, group, gate| {
             let mut up = [[0.0; TILE_ROWS]; MAX_GROUP_ROWS];
             let up = ups.multiply(tile, group, &mut up);
             silu_mul(isa, gate.as_flattened_mut(), up.as_flattened());
@@ -118,6 +122,42 @@ impl<'a> Kernel<'a> {
             _ => scalar::tile(ty, tile, n_in, &group, out),
         }
         &mut out[..group.width]
+    }
+}
+
+/// Hands each worker tasks that follow each other in memory, and the others' when its own are done: streams that start
+/// anew with every task of 100 kB reach four fifths of the bandwidth of streams that go on.
+struct Strands {
+    next: [Apart; MAX_STRANDS],
+    n_strands: usize,
+    n_tasks: usize,
+}
+
+/// Workers beyond these share strands.
+const MAX_STRANDS: usize = 32;
+
+/// A counter on cache lines of its own.
+#[repr(align(128))]
+struct Apart(AtomicUsize);
+
+impl Strands {
+    fn new(n_workers: usize, n_tasks: usize) -> Self {
+        let n_strands = n_workers.clamp(1, MAX_STRANDS);
+        let start = |strand: usize| Apart(AtomicUsize::new(strand * n_tasks / n_strands));
+        Strands { next: std::array::from_fn(start), n_strands, n_tasks }
+    }
+
+    /// The next task for a worker. Called once for each task in all, it gives out each once.
+    fn take(&self, worker: usize) -> usize {
+        for i in 0..self.n_strands {
+            let strand = (worker + i) % self.n_strands;
+            let end = (strand + 1) * self.n_tasks / self.n_strands;
+            let task = self.next[strand].0.fetch_add(1, Ordering::Relaxed);
+            if task < end {
+                return task;
+            }
+        }
+        unreachable!("as many calls as tasks")
     }
 }
 
