@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use comfy_table::{Table, presets};
-use foretoken_decode::budget::{CostTable, PassShape};
+use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_decode::{PassTrace, Recorder};
+use foretoken_decode::{GuessTrace, PassTrace, Recorder, Replay};
 use foretoken_engine::{Engine, Outcome, Request, TokenId};
 use serde::Serialize;
 use serde_json::json;
@@ -146,7 +146,7 @@ struct Run {
     /// Median over the repeats, of the answer after its first pass.
     seconds: f64,
     /// The passes after the first that drew tokens, of the last repeat.
-    passes: Vec<Brief>,
+    passes: Vec<PassTrace>,
     /// How its tokens differ from plain decoding's.
     difference: Option<String>,
 }
@@ -164,7 +164,7 @@ fn measure(
     let mut runs = Vec::new();
     for (index, prompt) in prompts.iter().enumerate() {
         let tokens = prompt.encode(engine.file())?;
-        let mut tries: Vec<Vec<(Outcome, Vec<Brief>)>> = vec![Vec::new(); methods.len()];
+        let mut tries: Vec<Vec<(Outcome, Vec<PassTrace>)>> = vec![Vec::new(); methods.len()];
         for repeat in 0..args.repeats as usize {
             // Whoever runs first finds caches cold and clocks low: take turns.
             let turn = (index + repeat) % methods.len();
@@ -262,9 +262,8 @@ fn results(runs: &[Run], methods: &[String], table: &CostTable) -> Vec<Summary> 
 fn summary(category: &str, method: &str, runs: &[&Run], plain: &[&Run], table: &CostTable) -> Summary {
     let count = |of: fn(&Outcome) -> usize| runs.iter().map(|run| of(&run.outcome)).sum::<usize>();
     let seconds = |runs: &[&Run]| runs.iter().map(|run| run.seconds).sum::<f64>();
-    let replayed = |runs: &[&Run]| runs.iter().flat_map(|run| &run.passes).map(|pass| pass.cost(table)).sum::<f64>();
     // What was drawn after the first pass of each answer is what `seconds` covers.
-    let timed_tokens = runs.iter().flat_map(|run| &run.passes).map(|pass| pass.tokens).sum::<usize>();
+    let replay = Replay::of(runs.iter().flat_map(|run| &run.passes), table);
     let (tokens, passes) = (count(|o| o.token_ids.len()), count(|o| o.passes));
     Summary {
         category: category.to_owned(),
@@ -274,11 +273,11 @@ fn summary(category: &str, method: &str, runs: &[&Run], plain: &[&Run], table: &
         passes,
         drafted: count(|o| o.drafted),
         accepted: count(|o| o.accepted),
-        tokens_per_second: ratio(timed_tokens as f64, seconds(runs)),
+        tokens_per_second: ratio(replay.tokens as f64, seconds(runs)),
         tokens_per_pass: ratio(tokens as f64, passes as f64),
         acceptance_by_depth: by_depth(runs),
         speedup: ratio(seconds(plain), seconds(runs)),
-        replayed_speedup: ratio(replayed(plain), replayed(runs)),
+        replayed_speedup: ratio(replay.plain, replay.drafted),
         identical: runs.iter().all(|run| run.difference.is_none()),
     }
 }
@@ -287,12 +286,11 @@ fn summary(category: &str, method: &str, runs: &[&Run], plain: &[&Run], table: &
 fn by_depth(runs: &[&Run]) -> Vec<f64> {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     for pass in runs.iter().flat_map(|run| &run.passes) {
-        if counts.len() < pass.depth {
-            counts.resize(pass.depth, (0, 0));
-        }
-        for (depth, (run, accepted)) in counts[..pass.depth].iter_mut().enumerate() {
+        let deepest = pass.sequences.iter().map(|sequence| deepest(&sequence.proposed)).max().unwrap_or(0);
+        counts.resize(counts.len().max(deepest), (0, 0));
+        for (depth, (run, accepted)) in counts[..deepest].iter_mut().enumerate() {
             *run += 1;
-            *accepted += usize::from(depth + 1 < pass.tokens);
+            *accepted += usize::from(depth + 1 < tokens(pass));
         }
     }
     counts.into_iter().map(|(run, accepted)| ratio(accepted as f64, run as f64)).collect()
@@ -332,25 +330,9 @@ fn show(results: &[Summary]) -> Table {
     table
 }
 
-/// What a replay needs to know about a pass.
-#[derive(Clone, Copy, Debug)]
-struct Brief {
-    shape: PassShape,
-    draft_seconds: f64,
-    tokens: usize,
-    /// Of the deepest guess run.
-    depth: usize,
-}
-
-impl Brief {
-    fn cost(&self, table: &CostTable) -> f64 {
-        table.seconds(self.shape) + self.draft_seconds
-    }
-}
-
 /// Collects the passes of the answer at hand.
 #[derive(Clone, Debug, Default)]
-struct Passes(Arc<Mutex<Vec<Brief>>>);
+struct Passes(Arc<Mutex<Vec<PassTrace>>>);
 
 impl Passes {
     fn clear(&self) {
@@ -358,25 +340,26 @@ impl Passes {
     }
 
     /// The passes that drew tokens, but for the first, which is the prompt's.
-    fn take(&self) -> Vec<Brief> {
+    fn take(&self) -> Vec<PassTrace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).skip(1).collect()
     }
 }
 
 impl Recorder for Passes {
     fn pass(&mut self, trace: &PassTrace) {
-        let tokens = trace.sequences.iter().map(|sequence| sequence.tokens.len()).sum();
-        if tokens > 0 {
-            let depth = trace.sequences.iter().map(|sequence| deepest(&sequence.proposed)).max().unwrap_or(0);
-            let draft_seconds = trace.draft.as_secs_f64();
-            let brief = Brief { shape: trace.shape, draft_seconds, tokens, depth };
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(brief);
+        if tokens(trace) > 0 {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(trace.clone());
         }
     }
 }
 
+/// Tokens that a pass drew.
+fn tokens(pass: &PassTrace) -> usize {
+    pass.sequences.iter().map(|sequence| sequence.tokens.len()).sum()
+}
+
 /// Depth of the deepest guess that was run.
-fn deepest(guesses: &[foretoken_decode::GuessTrace]) -> usize {
+fn deepest(guesses: &[GuessTrace]) -> usize {
     let mut depths = vec![0; guesses.len()];
     for (i, guess) in guesses.iter().enumerate() {
         depths[i] = 1 + guess.parent.map_or(0, |parent| depths[parent]);
