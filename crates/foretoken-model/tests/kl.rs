@@ -112,3 +112,12 @@ fn smollm2_loses_no_more_than_llama_cpp() {
 fn qwen_coder_0_5b_loses_no_more_than_llama_cpp() {
     check("qwen-coder-0.5b");
 }
+
+/// Its float32 side takes 6 GB.
+#[test]
+fn qwen_coder_1_5b_loses_no_more_than_llama_cpp() {
+    match std::env::var("FORETOKEN_LONG").as_deref() {
+        Ok("1") => check("qwen-coder-1.5b"),
+        _ => eprintln!("skipped: only with FORETOKEN_LONG=1"),
+    }
+}
