@@ -6,7 +6,7 @@ use foretoken_decode::budget::{CostModel, CostTable, PassShape, Prior};
 use foretoken_decode::drafters::PromptLookup;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, PassTrace, Recorder, Replay, Request};
-use foretoken_testkit::{Rng, ToyCache, ToyModel, ToyTarget, ToyText};
+use foretoken_testkit::{Rng, ToyCache, ToyClock, ToyModel, ToyTarget, ToyText};
 
 #[derive(Clone, Default)]
 struct Tape(Arc<Mutex<Vec<PassTrace>>>);
@@ -185,6 +185,33 @@ fn costs_are_learned_from_low_quantiles_and_stay_monotone() {
     let mut fixed = CostModel::fixed(prior.clone());
     fixed.observe(shape(1), 5.0, 1.0);
     assert_eq!(fixed.table(), &prior);
+}
+
+/// Guesses run in the last 400 of 2000 tokens of repetitive text, when passes cost `truth` and the table starts from `prior`.
+fn learned(prior: CostTable, truth: CostTable) -> usize {
+    let tape = Tape::default();
+    let clock = ToyClock::default();
+    let model = ToyModel { vocab_size: 40, order: 1, seed: 3, ..ToyModel::default() };
+    let mut target = ToyTarget::new(model);
+    target.clock = Some((clock.clone(), truth));
+    let mut decoder = Decoder::new(target, ToyCache::new(16, 1000, 1), ToyText, clock, CostModel::learning(prior))
+        .with_drafter(Box::new(PromptLookup::default()))
+        .with_recorder(Box::new(tape.clone()));
+    let mut request = Request::new(Rng::new(5).tokens(100, 40));
+    (request.max_tokens, request.sampler) = (Some(2000), SamplerSettings::greedy());
+    decoder.admit(request).unwrap();
+    while decoder.step(&mut |_| {}).unwrap() {}
+    drafted(&tape.0.lock().unwrap(), 1700..2100)
+}
+
+#[test]
+fn a_wrong_prior_is_found_out() {
+    let (dear, cheap) = (CostTable::linear(-0.006, 0.026), many_cores());
+    let tried = learned(dear.clone(), cheap.clone());
+    assert!(tried > 200, "rows that only look dear are tried: {tried}");
+    // What is left are the rare passes that look whether it is still so.
+    let given_up = learned(cheap, dear);
+    assert!(given_up < 120, "rows that only look cheap are given up: {given_up}");
 }
 
 #[test]

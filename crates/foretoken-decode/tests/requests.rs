@@ -100,16 +100,22 @@ fn streamed_text_never_holds_what_a_stop_string_takes_back() {
 #[test]
 fn min_tokens_masks_end_tokens_and_stop_strings() {
     let (model, mut request) = base(40);
-    let free = run(&model, 0, &request);
-    request.end_tokens = [free.tokens[2], free.tokens[4]].into();
-    request.stop = vec![ToyText::text(&free.tokens[..1])];
+    // Most tokens would end it, and so would any text.
+    request.end_tokens = (0..30).collect();
+    request.stop = ["a", "b", "e", "i", "o", "u", "z"].map(String::from).into();
     request.min_tokens = 12;
-    for depth in 0..8 {
-        let output = run(&model, depth, &request);
-        assert!(output.tokens.len() >= 12);
-        assert!(!output.tokens[..11].iter().any(|token| request.end_tokens.contains(token)));
-        assert_eq!(output.visible(), run(&model, 0, &request).visible());
+    let mut lens = Vec::new();
+    for seed in 0..40 {
+        request.sampler.seed = seed;
+        let output = run(&model, 0, &request);
+        assert!(!output.tokens[..12].iter().any(|token| *token < 30), "{:?}", output.tokens);
+        lens.push(output.tokens.len());
+        for depth in [1, 2, 5, 11] {
+            assert_eq!(run(&model, depth, &request).visible(), output.visible());
+        }
     }
+    // From the twelfth token on stop strings count, from the thirteenth end tokens may come.
+    assert!(lens.contains(&12) && lens.contains(&13) && lens.iter().all(|&len| len >= 12), "{lens:?}");
 }
 
 #[test]
@@ -222,7 +228,8 @@ fn finish(decoder: &mut ToyDecoder) -> (Vec<TokenId>, String, Option<SequenceId>
 
 #[test]
 fn a_kept_cache_is_where_the_next_request_starts() {
-    for draft in [DraftPolicy::Off, DraftPolicy::Width(5)] {
+    let drafts = [DraftPolicy::Off, DraftPolicy::Width(5)];
+    for (draft, turn) in drafts.into_iter().flat_map(|draft| [(draft, 0), (draft, 1)]) {
         let model = ToyModel { order: 1, ..ToyModel::default() };
         let mut decoder = decoder(&model, 100);
         let mut request = Request::new(vec![1, 2, 3, 4, 5]);
@@ -235,9 +242,14 @@ fn a_kept_cache_is_where_the_next_request_starts() {
         assert_eq!(decoder.cache().tokens(kept), text[..cached], "what is cached is a prefix of the text");
         assert!(cached >= text.len() - 1, "{cached} of {}", text.len());
 
-        // The next turn runs only what is new, and draws what a fresh request would.
-        request.prompt = [text, vec![7, 8, 9]].concat();
+        // The next turn runs only what is new, and draws what a fresh request would; the last row of a prompt is always
+        // run, for its logits.
+        request.prompt = match turn {
+            0 => text[..cached].to_vec(),
+            _ => [text, vec![7, 8, 9]].concat(),
+        };
         request.keep_cache = false;
+        let reused = cached.min(request.prompt.len() - 1);
         let fresh = generate(&model, Setup::default(), vec![request.clone()]).remove(0);
         request.cached = Some(kept);
         decoder.admit(request).unwrap();
@@ -251,9 +263,27 @@ fn a_kept_cache_is_where_the_next_request_starts() {
             })
             .unwrap()
         {}
-        assert_eq!((hits, &tokens), (cached, &fresh.tokens), "prefix hits, drafts on and off");
+        assert_eq!((hits, &tokens), (reused, &fresh.tokens), "prefix hits, drafts on and off");
         assert!(decoder.target().rows - rows < 70);
         assert_eq!(decoder.cache().pages_in_use(), 0);
+    }
+}
+
+#[test]
+fn a_kept_cache_holds_nothing_past_the_end() {
+    let (model, mut request) = base(40);
+    let free = run(&model, 0, &request);
+    for at in 0..12 {
+        request.end_tokens = [free.tokens[at]].into();
+        (request.keep_cache, request.draft) = (true, DraftPolicy::Width(9));
+        let cost = CostModel::fixed(CostTable::linear(1.0, 0.1));
+        let mut decoder = Decoder::new(ToyTarget::new(model.clone()), ToyCache::new(4, 100, 1), ToyText, (), cost)
+            .with_drafter(perfect(&model, 9).remove(0));
+        decoder.admit(request.clone()).unwrap();
+        let (tokens, _, kept) = finish(&mut decoder);
+        let text = [request.prompt.clone(), tokens].concat();
+        let cached = decoder.cache().tokens(kept.unwrap());
+        assert!(text.starts_with(&cached) && cached.len() + 2 > text.len(), "{cached:?} of {text:?}");
     }
 }
 

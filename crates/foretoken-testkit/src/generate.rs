@@ -86,6 +86,7 @@ pub fn generate(model: &ToyModel, setup: Setup, requests: Vec<Request>) -> Vec<O
             .expect("the loop keeps the target's rules");
     }
     assert!(decoder.is_idle());
+    assert!(decoder.target().most_rows <= setup.options.max_rows, "a pass has more rows than allowed");
     assert_eq!(decoder.cache().pages_in_use(), 0, "every page is given back");
     for (output, prompt) in outputs.iter().zip(&prompts) {
         check_counts(output, prompt.len());

@@ -10,6 +10,6 @@ pub mod toy_text;
 
 pub use generate::{Output, Setup, generate};
 pub use rng::Rng;
-pub use toy::{ToyModel, ToyTarget};
+pub use toy::{ToyClock, ToyModel, ToyTarget};
 pub use toy_cache::ToyCache;
 pub use toy_text::ToyText;

@@ -2,7 +2,12 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use foretoken_decode::Clock;
+use foretoken_decode::budget::CostTable;
 use foretoken_decode::target::{Pass, SequenceId, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 
@@ -43,7 +48,21 @@ pub struct ToyTarget {
     pub passes: usize,
     /// Rows run.
     pub rows: usize,
+    /// Rows of the largest pass.
+    pub most_rows: usize,
+    /// Moves on by what each pass costs.
+    pub clock: Option<(ToyClock, CostTable)>,
     pass: ToyPass,
+}
+
+/// A clock that only passes move.
+#[derive(Clone, Debug, Default)]
+pub struct ToyClock(Arc<AtomicU64>);
+
+impl Clock for ToyClock {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// The results of a pass.
@@ -60,7 +79,7 @@ pub struct ToyPass {
 impl ToyTarget {
     /// A target for this model.
     pub fn new(model: ToyModel) -> Self {
-        Self { model, passes: 0, rows: 0, pass: ToyPass::default() }
+        Self { model, passes: 0, rows: 0, most_rows: 0, clock: None, pass: ToyPass::default() }
     }
 
     /// Rows of logits that were looked at, over all passes.
@@ -132,6 +151,12 @@ impl Target for ToyTarget {
             self.rows += work.tree.len();
             let rows = (0..work.tree.len()).map(|node| self.run(cache, work, node)).collect();
             self.pass.rows.push(rows);
+        }
+        let n_rows = work.iter().map(|work| work.tree.len()).sum();
+        self.most_rows = self.most_rows.max(n_rows);
+        if let Some((clock, cost)) = &self.clock {
+            let seconds = cost.trunk(n_rows);
+            clock.0.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
         }
         Ok(&self.pass)
     }

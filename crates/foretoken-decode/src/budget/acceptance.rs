@@ -141,3 +141,46 @@ impl Acceptance {
 pub fn source_of(drafter: usize) -> Source {
     Source(u8::try_from(drafter + 1).expect("fewer than 255 drafters"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_are_scored_while_their_parents_come_true_over_several_passes() {
+        // 1 - 2 - 3 - 4 below the anchor; 1 and 2 come true, 3 does not, and nothing is known of 4.
+        let mut tree = TokenTree::new(&[0]);
+        let mut node = 0;
+        for token in 1..=4 {
+            node = tree.push(node, token, source_of(0), 0.6);
+        }
+        let mut shared = SharedAcceptance::default();
+        let mut own = SequenceAcceptance::default();
+        own.score(&tree, &[1], &mut shared);
+        let empty = TokenTree::new(&[1]);
+        own.score(&empty, &[2, 9], &mut shared);
+        own.score(&empty, &[4], &mut shared);
+        let estimate = |depth| own.estimate(&tree.nodes()[depth], depth, &shared);
+        assert!(estimate(1) > 0.6 && estimate(2) > 0.6, "{} {}", estimate(1), estimate(2));
+        assert!(estimate(3) < 0.6);
+        assert_eq!(estimate(4), 0.6, "the drafter's own word");
+        // Another sequence starts from what this one taught.
+        let other = SequenceAcceptance::default();
+        assert!(other.estimate(&tree.nodes()[1], 1, &shared) > 0.6);
+    }
+
+    #[test]
+    fn belief_is_gone_after_32_misses_and_back_after_a_few_hits() {
+        let mut tree = TokenTree::new(&[0]);
+        tree.push(0, 1, source_of(0), 0.9);
+        let mut shared = SharedAcceptance::default();
+        let mut own = SequenceAcceptance::default();
+        (0..50).for_each(|_| own.score(&tree, &[1], &mut shared));
+        let estimate = |own: &SequenceAcceptance, shared: &_| own.estimate(&tree.nodes()[1], 1, shared);
+        assert!(estimate(&own, &shared) > 0.95);
+        (0..32).for_each(|_| own.score(&tree, &[2], &mut shared));
+        assert!(estimate(&own, &shared) < 0.03);
+        (0..5).for_each(|_| own.score(&tree, &[1], &mut shared));
+        assert!(estimate(&own, &shared) > 0.4);
+    }
+}

@@ -157,7 +157,8 @@ impl Recent {
 impl CostModel {
     /// A row count not run for this many passes is forgotten: what was measured may no longer hold, and only running it
     /// again can tell.
-    const FORGET_AFTER: u64 = 400;
+    const FORGET_AFTER: u64 = 1000;
+    const PROBE_EVERY: u64 = 32;
 
     /// Starts from a prior and learns.
     pub fn learning(prior: CostTable) -> Self {
@@ -182,6 +183,13 @@ impl CostModel {
     /// Whether it never learns.
     pub fn is_fixed(&self) -> bool {
         self.fixed
+    }
+
+    /// Whether a pass of so many rows should be run only to learn what it costs: now and then, for a row count that no
+    /// recent pass has tried, since what it seems to cost may be wrong.
+    pub fn wants_probe(&self, rows: usize) -> bool {
+        let due = !self.fixed && self.passes % Self::PROBE_EVERY == Self::PROBE_EVERY - 1;
+        due && self.seen.get(rows - 1).is_some_and(|recent| recent.count < 3)
     }
 
     /// Learns from a pass: seconds to verify, and seconds of everything else but drafting since the pass before.

@@ -104,6 +104,7 @@ impl Budget {
         let mut expected = base_tokens as f64;
         let mut best_rate = expected / self.cost.table().seconds(shape);
         let mut best_len = fixed;
+        let mut likely = fixed;
         // The table may rise in steps, so a row that does not pay may be followed by some that do: look at every number
         // of rows and keep the best.
         while self.chosen.len() < max_rows
@@ -119,9 +120,13 @@ impl Budget {
             if rate > best_rate * Self::MARGIN {
                 (best_rate, best_len) = (rate, self.chosen.len());
             }
+            likely = if offer.p >= 0.25 { self.chosen.len() } else { likely };
             self.offer_children(bid, offer.bid, offer.node, offer.p);
         }
-        self.chosen.truncate(best_len);
+        // The costs of no guess and of more guesses may be mere belief.
+        let untried = [fixed].into_iter().chain(best_len + 1..=likely);
+        let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.rows + len));
+        self.chosen.truncate(probe.unwrap_or(best_len));
         &self.chosen
     }
 

@@ -133,20 +133,7 @@ fn crossing(row: Row<'_>, ordered: &[Candidate], wanted: f64, before: f64) -> us
 /// The token at which the cumulative probability of the whole row reaches `p`. Masses of narrow ranges of z find the
 /// range where it does; only that one is sorted.
 fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
-    const RANGES: usize = 400;
-    // 0 holds the maximum; what weighs nothing is in the last.
-    let range_of = |z: f32| ((z * (RANGES as f32 / WEIGHTLESS)) as usize).min(RANGES);
-    let mut masses = [0.0f64; RANGES + 1];
-    let (mut z_buffer, mut exp_buffer) = ([0.0; MAX_BLOCK], [0.0; MAX_BLOCK]);
-    for (first, max) in row.blocks() {
-        if row.z(max) >= WEIGHTLESS {
-            let z = row.block_z(first, &mut z_buffer);
-            let exp = &mut exp_buffer[..z.len()];
-            exp.copy_from_slice(z);
-            ops::exp_assign(row.isa, exp);
-            z.iter().zip(exp).for_each(|(&z, exp)| masses[range_of(z)] += rounded(*exp));
-        }
-    }
+    let masses = masses(row);
     let wanted = f64::from(p) * masses.iter().sum::<f64>();
     let mut before = 0.0;
     let range = masses.iter().position(|mass| {
@@ -157,8 +144,8 @@ fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     before -= masses[range];
 
     listed.clear();
-    for (first, max) in row.blocks().filter(|&(_, max)| range_of(row.z(max)) <= range) {
-        debug_assert!(row.z(max) <= 0.0);
+    let mut z_buffer = [0.0; MAX_BLOCK];
+    for (first, _) in row.blocks().filter(|&(_, max)| range_of(row.z(max)) <= range) {
         let z = row.block_z(first, &mut z_buffer);
         let inside = z.iter().enumerate().filter(|&(_, &z)| range_of(z) == range);
         listed.extend(inside.map(|(lane, _)| {
@@ -168,6 +155,36 @@ fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     }
     listed.sort_unstable_by(Candidate::order);
     listed[crossing(row, listed, wanted, before)]
+}
+
+/// Ranges of z from 0 down to where nothing weighs anything.
+const RANGES: usize = 400;
+
+/// The range of a z: 0 holds the maximum, the last all that weighs nothing. Adding 2^23 leaves the nearest integer in the
+/// low bits of a float, which vector units do for many at once.
+#[inline]
+fn range_of(z: f32) -> usize {
+    let range = (z * (RANGES as f32 / WEIGHTLESS)).min(RANGES as f32);
+    (range + 8_388_608.0).to_bits() as usize & 0x7f_ffff
+}
+
+/// The weight of each range. Neighbouring lanes add to tables of their own, or each would wait for the one before.
+fn masses(row: Row<'_>) -> [f64; RANGES + 1] {
+    let mut tables = [[0.0; RANGES + 1]; 4];
+    let (mut z_buffer, mut exps, mut ranges) = ([0.0; MAX_BLOCK], [0.0; MAX_BLOCK], [0; MAX_BLOCK]);
+    for (first, _) in row.blocks().filter(|&(_, max)| row.z(max) >= WEIGHTLESS) {
+        let z = row.block_z(first, &mut z_buffer);
+        ranges.iter_mut().zip(&*z).for_each(|(range, &z)| *range = range_of(z));
+        let exps = &mut exps[..z.len()];
+        exps.copy_from_slice(z);
+        ops::exp_assign(row.isa, exps);
+        for (lane, (exp, &range)) in exps.iter().zip(&ranges).enumerate() {
+            tables[lane % 4][range] += rounded(*exp);
+        }
+    }
+    let [mut masses, rest @ ..] = tables;
+    rest.iter().for_each(|table| masses.iter_mut().zip(table).for_each(|(sum, mass)| *sum += mass));
+    masses
 }
 
 #[cfg(test)]
