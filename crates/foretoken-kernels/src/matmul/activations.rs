@@ -43,7 +43,7 @@ impl Form {
     }
 }
 
-/// Rows of f32 activations [n_rows][n_in] prepared for products; keeps its memory from one use to the next.
+/// Rows of f32 activations `[n_rows][n_in]` prepared for products; keeps its memory from one use to the next.
 #[derive(Debug)]
 pub struct Activations {
     isa: Isa,
@@ -74,7 +74,7 @@ impl Activations {
         Activations { isa: Isa::Scalar, n_rows: 0, n_in: 0, float, by_32, by_256 }
     }
 
-    /// Takes `rows` [n_rows][n_in] in every form that products with weights stored as `types` need.
+    /// Takes `rows` `[n_rows][n_in]` in every form that products with weights stored as `types` need.
     ///
     /// Bytes are round(x * 127 / max |x|) over the block, the scale is max |x| / 127. A block with a NaN or an infinity
     /// gets the scale NaN, so that every output it touches is NaN. Products must run on the same `isa`.

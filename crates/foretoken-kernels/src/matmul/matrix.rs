@@ -11,7 +11,7 @@ use crate::quant::{Block, WeightType, decode, dequantize_row};
 /// Bytes of the file that one packing task reads at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// Weights of shape [n_out][n_in], packed in tiles of 16 output rows.
+/// Weights of shape `[n_out][n_in]`, packed in tiles of 16 output rows.
 #[derive(Debug)]
 pub struct Matrix {
     storage: WeightType,

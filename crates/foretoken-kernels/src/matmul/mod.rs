@@ -1,6 +1,6 @@
 //! Products of activation rows with packed weights: y = W x for each row, one parallel region for several matrices.
 //!
-//! An output is one chain of arithmetic (see [`scalar`]) that depends on its row and its weights alone: not on the other
+//! An output is one chain of arithmetic (see `scalar.rs`) that depends on its row and its weights alone: not on the other
 //! rows, the threads or the instruction set. Threads take runs of tiles; a tile is multiplied with every row while it is
 //! in cache.
 #![allow(unsafe_code)]
@@ -35,9 +35,9 @@ const FUSED: usize = 8;
 /// One matrix to multiply and where its outputs go.
 #[derive(Debug)]
 pub struct Product<'a> {
-    /// Weights [n_out][n_in].
+    /// Weights `[n_out][n_in]`.
     pub weights: &'a Matrix,
-    /// Outputs [n_rows][n_out].
+    /// Outputs `[n_rows][n_out]`.
     pub out: &'a mut [f32],
 }
 
@@ -65,7 +65,7 @@ pub fn matmul(pool: &Pool, isa: Isa, activations: &Activations, products: &mut [
     }
 }
 
-/// out [n_rows][n_out] = silu(gate x) * (up x), in one parallel region. Panics as [`matmul`] does, and when the two matrices differ in shape.
+/// out `[n_rows][n_out]` = silu(gate x) * (up x), in one parallel region. Panics as [`matmul`] does, and when the two matrices differ in shape.
 pub fn matmul_glu(pool: &Pool, isa: Isa, activations: &Activations, gate: &Matrix, up: &Matrix, out: &mut [f32]) {
     assert_eq!((gate.n_out(), gate.n_in()), (up.n_out(), up.n_in()), "gate and up have one shape");
     let out = Out::new(out, activations, gate);
@@ -193,7 +193,7 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// Outputs [n_rows][n_out] that tasks write to in parallel, each its own columns.
+/// Outputs `[n_rows][n_out]` that tasks write to in parallel, each its own columns.
 struct Out<'a> {
     start: *mut f32,
     n_rows: usize,
