@@ -10,19 +10,7 @@ use foretoken_decode::target::{Cache, Pass, SequenceId, Target, Want, Work};
 use foretoken_decode::tree::{Source, TokenTree};
 use foretoken_kernels::Isa;
 use foretoken_model::{KvType, Model, PagedCache, Weights};
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
+use foretoken_testkit::Rng;
 
 /// A model, and what it says after each token of a text when it runs one row at a time.
 struct Bed {
@@ -34,7 +22,7 @@ struct Bed {
 impl Bed {
     fn new(path: &Path, setup: Setup, n_tokens: usize, seed: u64) -> Self {
         let mut model = load(path, setup);
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let tokens: Vec<TokenId> =
             (0..n_tokens).map(|_| random.below(model.vocab_size().min(40_000)) as TokenId).collect();
         let mut cache = model.cache(n_tokens).expect("it is small");
@@ -43,7 +31,7 @@ impl Bed {
         Self { model, tokens, expected }
     }
 
-    fn cache(&self, random: &mut Random) -> PagedCache {
+    fn cache(&self, random: &mut Rng) -> PagedCache {
         let mut cache = self.model.cache(self.tokens.len() * 4 + 2048).expect("it is small");
         cache.shuffle_free_pages(|n| random.below(n));
         cache
@@ -55,7 +43,7 @@ impl Bed {
     }
 
     /// A tree whose true path is the text from `start` on, `given` tokens of it given, among random branches.
-    fn tree(&self, start: usize, random: &mut Random) -> (TokenTree, Vec<usize>) {
+    fn tree(&self, start: usize, random: &mut Rng) -> (TokenTree, Vec<usize>) {
         let left = self.tokens.len() - start;
         let most = if random.below(4) == 0 { 70 } else { 3 };
         let given = 1 + random.below(left.min(most));
@@ -72,7 +60,7 @@ impl Bed {
         (tree, path)
     }
 
-    fn distract(&self, tree: &mut TokenTree, random: &mut Random) {
+    fn distract(&self, tree: &mut TokenTree, random: &mut Rng) {
         for _ in 0..random.below(4) {
             let parent = tree.anchor() + random.below(tree.len() - tree.anchor());
             let token = self.tokens[random.below(self.tokens.len())];
@@ -84,7 +72,7 @@ impl Bed {
 
     /// Runs the text once in random pieces, in the company of other sequences, and checks every row of it.
     fn run(&mut self, seed: u64) {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let mut cache = self.cache(&mut random);
         let mut sequences: Vec<SequenceId> = (0..1 + random.below(3)).map(|_| cache.open()).collect();
         while sequences.iter().any(|&s| cache.committed(s) < self.tokens.len()) {
@@ -119,7 +107,7 @@ impl Bed {
     }
 
     /// Preempts, forks (a prefix hit), or replaces a sequence now and then.
-    fn disturb(&self, cache: &mut PagedCache, sequences: &mut Vec<SequenceId>, random: &mut Random) {
+    fn disturb(&self, cache: &mut PagedCache, sequences: &mut Vec<SequenceId>, random: &mut Rng) {
         let pick = random.below(sequences.len());
         match random.below(12) {
             0 => cache.truncate(sequences[pick], 0),
