@@ -21,8 +21,9 @@ use bpe::{Bpe, ByText, Scratch};
 use pre::Splitter;
 use special::SpecialTokens;
 
-/// No vocabulary comes near; the tables of one that large are still small beside a model.
-const MAX_TOKENS: usize = 1 << 20;
+/// Vocabularies in use have up to 262k tokens and 580k merges. The limits keep a hostile file's tables below 64 MB.
+const MAX_TOKENS: usize = 1 << 19;
+const MAX_MERGES: usize = 1 << 20;
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const MERGES: &str = "tokenizer.ggml.merges";
 
@@ -75,7 +76,7 @@ impl Tokenizer {
         let pre = PreTokenizer::from_name(metadata.get_str("tokenizer.ggml.pre")?)?;
         let tokens = metadata.get_strings(TOKENS)?;
         let merges = metadata.get_strings(MERGES)?;
-        check_sizes(metadata, tokens)?;
+        check_sizes(metadata, tokens, merges)?;
 
         let by_text = index(tokens)?;
         let special = SpecialTokens::new(metadata, tokens, &by_text, pre.adds_bos_by_default())?;
@@ -245,11 +246,17 @@ impl Tokenizer {
 }
 
 /// Arrays with one entry a token have as many entries as there are tokens.
-fn check_sizes(metadata: &Metadata, tokens: &Strings) -> Result<(), FormatError> {
+fn check_sizes(metadata: &Metadata, tokens: &Strings, merges: &Strings) -> Result<(), FormatError> {
     if !(1..=MAX_TOKENS).contains(&tokens.len()) {
         return Err(FormatError::Tokenizer {
             found: format!("{} tokens ({TOKENS})", tokens.len()),
             wanted: format!("1 to {MAX_TOKENS}"),
+        });
+    }
+    if merges.len() > MAX_MERGES {
+        return Err(FormatError::Tokenizer {
+            found: format!("{} merges ({MERGES})", merges.len()),
+            wanted: format!("at most {MAX_MERGES}"),
         });
     }
     for key in ["tokenizer.ggml.token_type", "tokenizer.ggml.scores"] {

@@ -5,6 +5,7 @@
 //! text, whatever the text.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use regex::Regex;
 use unicode_normalization_alignments::UnicodeNormalization;
@@ -48,7 +49,18 @@ impl PreTokenizer {
         self == Self::LlamaBpe
     }
 
-    /// The pattern without its last two alternatives, which [`Splitter`] does.
+    /// The pattern, compiled once in a process; its look-ahead is what [`Splitter`] does.
+    fn regex(self) -> &'static Regex {
+        static GPT2: LazyLock<Regex> = LazyLock::new(|| compile(PreTokenizer::Gpt2));
+        static QWEN2: LazyLock<Regex> = LazyLock::new(|| compile(PreTokenizer::Qwen2));
+        static LLAMA_BPE: LazyLock<Regex> = LazyLock::new(|| compile(PreTokenizer::LlamaBpe));
+        match self {
+            Self::Gpt2 | Self::Smollm => &GPT2,
+            Self::Qwen2 => &QWEN2,
+            Self::LlamaBpe => &LLAMA_BPE,
+        }
+    }
+
     fn pattern(self) -> &'static str {
         match self {
             Self::Gpt2 | Self::Smollm => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+",
@@ -67,16 +79,20 @@ impl PreTokenizer {
     }
 }
 
+fn compile(pre: PreTokenizer) -> Regex {
+    Regex::new(pre.pattern()).expect("the patterns are constants")
+}
+
 /// A pre-tokenizer made ready.
 #[derive(Debug)]
 pub(super) struct Splitter {
     pre: PreTokenizer,
-    regex: Regex,
+    regex: &'static Regex,
 }
 
 impl Splitter {
     pub(super) fn new(pre: PreTokenizer) -> Self {
-        Self { pre, regex: Regex::new(pre.pattern()).expect("the patterns are constants") }
+        Self { pre, regex: pre.regex() }
     }
 
     /// The text as the merges see it. Borrows when nothing changes.
