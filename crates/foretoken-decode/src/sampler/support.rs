@@ -117,6 +117,16 @@ fn rounded(exp: f32) -> f64 {
     f64::from(exp) + ROUND - ROUND
 }
 
+/// The exact sum of weights, in eight lanes.
+fn sum(exps: &[f32]) -> f64 {
+    let mut lanes = [0.0; 8];
+    let (eights, rest) = exps.as_chunks::<8>();
+    for eight in eights {
+        lanes.iter_mut().zip(eight).for_each(|(lane, &exp)| *lane += rounded(exp));
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|&exp| rounded(exp)).sum::<f64>()
+}
+
 /// Below this z a weight rounds to zero: `2^-36 = e^-24.95`.
 const WEIGHTLESS: f32 = -25.0;
 
@@ -133,15 +143,9 @@ fn crossing(row: Row<'_>, ordered: &[Candidate], wanted: f64, before: f64) -> us
 /// The token at which the cumulative probability of the whole row reaches `p`. Masses of narrow ranges of z find the
 /// range where it does; only that one is sorted.
 fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
-    let masses = masses(row);
-    let wanted = f64::from(p) * masses.iter().sum::<f64>();
-    let mut before = 0.0;
-    let range = masses.iter().position(|mass| {
-        before += mass;
-        before >= wanted && *mass > 0.0
-    });
-    let range = range.expect("a sum reaches a fraction of itself");
-    before -= masses[range];
+    let likely = Crossing::find(&masses(row, LIKELY), p).filter(|crossing| crossing.range < range_of(LIKELY));
+    let Crossing { range, before, wanted } =
+        likely.or_else(|| Crossing::find(&masses(row, WEIGHTLESS), p)).expect("a sum reaches its fraction");
 
     listed.clear();
     let mut z_buffer = [0.0; MAX_BLOCK];
@@ -157,6 +161,27 @@ fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     listed[crossing(row, listed, wanted, before)]
 }
 
+/// The first range at which the cumulative weight reaches a fraction of the whole.
+struct Crossing {
+    range: usize,
+    /// The weight of the ranges before it.
+    before: f64,
+    /// The weight to reach.
+    wanted: f64,
+}
+
+impl Crossing {
+    fn find(masses: &[f64; RANGES + 1], fraction: f32) -> Option<Self> {
+        let wanted = f64::from(fraction) * masses.iter().sum::<f64>();
+        let mut before = 0.0;
+        masses.iter().enumerate().find_map(|(range, &mass)| {
+            let found = Self { range, before, wanted };
+            before += mass;
+            (before >= wanted && mass > 0.0).then_some(found)
+        })
+    }
+}
+
 /// Ranges of z from 0 down to where nothing weighs anything.
 const RANGES: usize = 400;
 
@@ -168,21 +193,31 @@ fn range_of(z: f32) -> usize {
     (range + 8_388_608.0).to_bits() as usize & 0x7f_ffff
 }
 
-/// The weight of each range. Neighbouring lanes add to tables of their own, or each would wait for the one before.
-fn masses(row: Row<'_>) -> [f64; RANGES + 1] {
+/// What crosses a usual top-p is above this z.
+const LIKELY: f32 = -8.0;
+
+/// The weight of each range down to `floor`; below it, some in its range and some in the last. Neighbouring lanes add to
+/// tables of their own, or each would wait for the one before.
+fn masses(row: Row<'_>, floor: f32) -> [f64; RANGES + 1] {
     let mut tables = [[0.0; RANGES + 1]; 4];
+    let mut below = 0.0;
     let (mut z_buffer, mut exps, mut ranges) = ([0.0; MAX_BLOCK], [0.0; MAX_BLOCK], [0; MAX_BLOCK]);
-    for (first, _) in row.blocks().filter(|&(_, max)| row.z(max) >= WEIGHTLESS) {
+    for (first, max) in row.blocks().filter(|&(_, max)| row.z(max) >= WEIGHTLESS) {
         let z = row.block_z(first, &mut z_buffer);
-        ranges.iter_mut().zip(&*z).for_each(|(range, &z)| *range = range_of(z));
         let exps = &mut exps[..z.len()];
         exps.copy_from_slice(z);
         ops::exp_assign(row.isa, exps);
+        if row.z(max) < floor {
+            below += sum(exps);
+            continue;
+        }
+        ranges.iter_mut().zip(&*z).for_each(|(range, &z)| *range = range_of(z));
         for (lane, (exp, &range)) in exps.iter().zip(&ranges).enumerate() {
             tables[lane % 4][range] += rounded(*exp);
         }
     }
     let [mut masses, rest @ ..] = tables;
+    masses[RANGES] += below;
     rest.iter().for_each(|table| masses.iter_mut().zip(table).for_each(|(sum, mass)| *sum += mass));
     masses
 }
@@ -246,6 +281,10 @@ mod tests {
             let spread = [0.0, 1.0, 5.0, 40.0][case % 4];
             // Rounded logits give ties, zeros of both signs among them.
             let mut row: Vec<f32> = (0..n).map(|_| (next() * spread * 4.0).round() / 4.0 - spread / 2.0).collect();
+            // Sorted rows have blocks of likely and of unlikely tokens.
+            if case % 3 == 0 {
+                row.sort_by(f32::total_cmp);
+            }
             for _ in 0..n / 10 {
                 row[(next() * n as f32) as usize] = f32::NEG_INFINITY;
                 row[(next() * n as f32) as usize] = -0.0;
