@@ -70,6 +70,12 @@ fn memory_and_time_are_bounded() {
     let mut merges: Vec<String> = halves.collect();
     merges.resize(1 << 20, "no merge".to_owned());
     check("many merges", vocabulary(tokens.iter().collect(), merges.iter().collect()).to_bytes(), true);
+    let special = |n: usize| {
+        let kinds = Numbers::from_i32(&[vec![3; n], vec![1; tokens.len() - n]].concat());
+        vocabulary(tokens.iter().collect(), Strings::default()).set("tokenizer.ggml.token_type", kinds).to_bytes()
+    };
+    check("many special tokens", special(60_000), false);
+    check("too many special tokens", special(100_000), true);
     let too_many = Strings::from_iter(vec!["! !"; 3 << 20]);
     check("too many merges", vocabulary(tokens.iter().collect(), too_many).to_bytes(), true);
 }

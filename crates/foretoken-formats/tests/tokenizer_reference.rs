@@ -16,6 +16,8 @@ struct Expected {
     prompts: BTreeMap<String, String>,
     as_text: Vec<Ids>,
     parse: Vec<Ids>,
+    /// One hash for each 4096 code points.
+    code_points: Vec<String>,
     gpt2: Vec<Ids>,
     #[serde(rename = "llama-bpe")]
     llama_bpe: Vec<Ids>,
@@ -29,10 +31,16 @@ enum Ids {
     Hashed(String),
 }
 
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, carried on.
+fn fnv(hash: u64, ids: &[TokenId]) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    ids.iter().flat_map(|id| id.to_le_bytes()).fold(hash, step)
+}
+
 fn hashed(ids: &[TokenId]) -> String {
-    let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
-    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{} {:016x}", ids.len(), bytes.fold(0xcbf2_9ce4_8422_2325, fnv))
+    format!("{} {:016x}", ids.len(), fnv(FNV_START, ids))
 }
 
 fn fixture(name: &str) -> String {
@@ -76,6 +84,17 @@ fn check_nasty(tokenizer: &Tokenizer, special: Special, expected: &[Ids]) {
     assert_eq!(wrong, 0, "texts with other ids");
 }
 
+/// Every code point of the basic plane between letters, digits, spaces and quotes.
+fn check_code_points(tokenizer: &Tokenizer, expected: &[String]) {
+    assert_eq!(expected.len(), 16);
+    for (block, expected) in (0u32..).zip(expected) {
+        let chars = (block * 4096..(block + 1) * 4096).filter_map(char::from_u32);
+        let ids = |c: char| tokenizer.encode(&format!("a{c}b {c}{c}1{c}\n{c} '{c}"), Special::AsText).unwrap();
+        let hash = chars.fold(FNV_START, |hash, c| fnv(hash, &ids(c)));
+        assert_eq!(format!("{hash:016x}"), *expected, "code points from U+{:X}", block * 4096);
+    }
+}
+
 /// Text to ids and back, streamed: what comes out is what went in, but for NFC and bytes the vocabulary lacks.
 fn check_round_trip(tokenizer: &Tokenizer, text: &str) {
     let ids = tokenizer.encode(text, Special::AsText).unwrap();
@@ -103,6 +122,7 @@ fn check_model(name: &str) {
     check_nasty(&tokenizer, Special::Parse, &expected.parse);
     check_nasty(&with_pre(gguf.metadata(), "gpt2"), Special::AsText, &expected.gpt2);
     check_nasty(&with_pre(gguf.metadata(), "llama-bpe"), Special::AsText, &expected.llama_bpe);
+    check_code_points(&tokenizer, &expected.code_points);
     nasty().iter().for_each(|text| check_round_trip(&tokenizer, text));
 
     let mut seen = 0;

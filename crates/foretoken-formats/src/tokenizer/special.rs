@@ -81,6 +81,10 @@ const FILE_TEXTS: [&str; 10] = [
     "<|file_sep|>",
 ];
 
+/// Text of all special tokens together. Vocabularies in use have a few hundred of them, some 10 kB; the search table takes
+/// a hundred times its text.
+const MAX_SPECIAL_BYTES: usize = 256 << 10;
+
 /// Metadata keys of tokens that end the generation.
 const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.eos_token_id",
@@ -146,11 +150,18 @@ impl SpecialTokens {
                 && tokens.get(*id as usize).is_some_and(|text| !text.is_empty())
         };
         let ids: Vec<TokenId> = (0..tokens.len() as TokenId).filter(special).collect();
+        let bytes: usize = ids.iter().filter_map(|id| tokens.get(*id as usize)).map(str::len).sum();
+        if bytes > MAX_SPECIAL_BYTES {
+            return Err(FormatError::Tokenizer {
+                found: format!("{} control and user-defined tokens with {bytes} bytes of text", ids.len()),
+                wanted: format!("at most {MAX_SPECIAL_BYTES} bytes; tokenizer.ggml.token_type marks too many"),
+            });
+        }
         let texts: Vec<String> = ids.iter().filter_map(|id| tokens.get(*id as usize)).map(str::to_owned).collect();
         let matcher = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts).map_err(|error| {
             FormatError::Tokenizer {
                 found: format!("{} special tokens that make no search table ({error})", ids.len()),
-                wanted: "fewer or shorter ones".to_owned(),
+                wanted: "fewer of them".to_owned(),
             }
         })?;
         Ok(Self { kinds, bos, eos, eot, add_bos, add_eos, end_of_generation, ids, texts, matcher })
