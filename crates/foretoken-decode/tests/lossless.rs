@@ -1,7 +1,7 @@
 //! No drafter can change the text. A new drafter joins by one line in `drafters`.
 //!
-//! Each of these breakages was made on purpose, and the crate's tests caught it: following a child without comparing its
-//! token; keeping one node too many at the end; penalties that count another token than the accepted one; committing only
+//! Each of these breakages was made on purpose; the crate's tests caught it, or got a case for it afterwards: following
+//! a child without comparing its token; keeping one node too many at the end; penalties that count another token than the accepted one; committing only
 //! a part of the path; noise without the lowest bit of the position, without the choice, or with 16 bits; end tokens free
 //! one position early; one candidate too many in top-k, one too few in top-p, none cut from a whole row; stop strings
 //! without their automaton's fallback, without holding text back, after the length cap, before `min_tokens`; tokens past
