@@ -8,7 +8,6 @@ use foretoken_decode::TokenId;
 use foretoken_formats::chat::{ChatTemplate, Message};
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
-use foretoken_model::Hyper;
 
 use crate::error::EngineError;
 use crate::load::DEFAULT_CONTEXT;
@@ -25,6 +24,8 @@ impl ModelFile {
     /// Opens a GGUF file and reads everything but the weights.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let gguf = Gguf::open(path)?;
+        // Before the tokenizer: a model of another architecture most often has another kind of vocabulary too.
+        foretoken_model::check(&gguf)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let chat_template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
         Ok(Self { path: path.to_owned(), gguf, tokenizer, chat_template })
@@ -81,7 +82,7 @@ impl ModelFile {
 
 /// The context size for what was asked, checked against the model's own.
 pub(crate) fn context_size(gguf: &Gguf, wanted: Option<usize>) -> Result<usize, EngineError> {
-    let own = Hyper::read(gguf, gguf.metadata().get_str("general.architecture")?)?.context;
+    let own = foretoken_model::check(gguf)?.context;
     let context = wanted.unwrap_or(own.min(DEFAULT_CONTEXT));
     if !(2..=own).contains(&context) {
         let wanted = format!("2 to {own}, what this model was made for");

@@ -3,7 +3,7 @@
 use foretoken_decode::budget::Prior;
 use foretoken_formats::gguf::{Gguf, TensorInfo};
 use foretoken_kernels::Isa;
-use foretoken_model::{ARCHITECTURES, Hyper, KvShape, KvType, ModelError, Weights};
+use foretoken_model::{Hyper, KvShape, KvType, ModelError, Weights};
 
 /// Name of the tensor that tokens are looked up in; a model without an output head of its own multiplies with it too.
 const EMBEDDING: &str = "token_embd.weight";
@@ -28,14 +28,9 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Adds up a file's tensors. Fails where loading the file would: unknown architecture, type without a kernel, bad
-    /// sizes.
+    /// Adds up a file's tensors. Fails as [`foretoken_model::check`] does.
     pub fn of(gguf: &Gguf, weights: Weights, kv_type: KvType) -> Result<Self, ModelError> {
-        let architecture = gguf.metadata().get_str("general.architecture")?;
-        if !ARCHITECTURES.contains(&architecture) {
-            return Err(ModelError::Architecture { found: architecture.into(), known: ARCHITECTURES.join(", ") });
-        }
-        let Hyper { layers, kv_heads: heads, head_dim, .. } = Hyper::read(gguf, architecture)?;
+        let Hyper { layers, kv_heads: heads, head_dim, .. } = foretoken_model::check(gguf)?;
         let kv = KvShape { layers, heads, head_dim, kv_type };
         let mut footprint = Self {
             packed_bytes: 0,
@@ -47,7 +42,6 @@ impl Footprint {
         };
         let tied = gguf.find(HEAD).is_none();
         for tensor in gguf.tensors() {
-            tensor.check_supported()?;
             let bytes = memory_bytes(tensor, weights);
             footprint.packed_bytes += bytes;
             let macs = if tensor.shape.len() == 2 { tensor.n_elements() as u64 } else { 0 };

@@ -127,7 +127,13 @@ impl Hyper {
         let base = keys.positive_or("rope.freq_base", 10_000.0)?;
         let kind = gguf.metadata().get_str_or(&keys.name("rope.scaling.type"), "none")?;
         let factor = || -> Result<f64, ModelError> {
-            keys.positive_or("rope.scaling.factor", keys.positive_or("rope.scale_linear", 1.0)? as f32)
+            // The older name, and an error where there is neither.
+            match gguf.metadata().contains(&keys.name("rope.scale_linear")) {
+                true => keys.positive_or("rope.scale_linear", 1.0),
+                false => {
+                    keys.positive_or("rope.scaling.factor", gguf.metadata().get_f32(&keys.name("rope.scaling.factor"))?)
+                }
+            }
         };
         let scaling = match kind {
             "none" => RopeScaling::None,

@@ -19,7 +19,7 @@ pub use cache::{KvShape, PagedCache};
 pub use error::ModelError;
 pub use hyper::Hyper;
 pub use load::{LoadOptions, Weights};
-pub use model::{Model, Results};
+pub use model::{Model, Results, check};
 pub use rope::{Rope, RopeScaling};
 
 pub use arch::ARCHITECTURES;

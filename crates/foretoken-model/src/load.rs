@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foretoken_formats::FormatError;
 use foretoken_formats::gguf::{Gguf, TensorInfo};
-use foretoken_kernels::arena::Arena;
+use foretoken_kernels::arena::{Arena, ArenaError};
 use foretoken_kernels::attention::KvType;
 use foretoken_kernels::matmul::Matrix;
 use foretoken_kernels::{Isa, WeightType, quant};
@@ -45,13 +45,20 @@ pub struct LoadOptions<'a> {
 pub(crate) struct Loader<'a> {
     gguf: &'a Gguf,
     arena: Arena,
-    options: &'a LoadOptions<'a>,
+    /// None: only looks whether all could be read, and hands out empty tensors.
+    options: Option<&'a LoadOptions<'a>>,
     read: AtomicU64,
     total: u64,
 }
 
 impl<'a> Loader<'a> {
-    /// Checks that every tensor has a kernel, and takes the memory for all.
+    /// A loader that reads nothing and finds every fault that the header shows.
+    pub fn dry(gguf: &'a Gguf) -> Result<Self, ModelError> {
+        gguf.tensors().iter().try_for_each(|tensor| weight_type(tensor).map(drop))?;
+        Ok(Self { gguf, arena: Arena::new(0)?, options: None, read: AtomicU64::new(0), total: 0 })
+    }
+
+    /// Takes the memory for all weights.
     pub fn new(gguf: &'a Gguf, options: &'a LoadOptions<'a>) -> Result<Self, ModelError> {
         let mut bytes = 0usize;
         for tensor in gguf.tensors() {
@@ -62,7 +69,7 @@ impl<'a> Loader<'a> {
             }
         }
         let total = gguf.tensors().iter().map(|t| t.n_bytes as u64).sum();
-        Ok(Self { gguf, arena: Arena::new(bytes)?, options, read: AtomicU64::new(0), total })
+        Ok(Self { gguf, arena: Arena::new(bytes)?, options: Some(options), read: AtomicU64::new(0), total })
     }
 
     pub fn gguf(&self) -> &'a Gguf {
@@ -78,32 +85,34 @@ impl<'a> Loader<'a> {
         Ok(info)
     }
 
-    fn tell(&self, bytes: usize) {
+    fn tell(&self, options: &LoadOptions<'_>, bytes: usize) {
         let read = self.read.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        (self.options.progress)(read, self.total);
+        (options.progress)(read, self.total);
     }
 
     /// A matrix of `n_out` rows of `n_in` values.
     pub fn matrix(&mut self, name: &str, n_in: usize, n_out: usize) -> Result<Matrix, ModelError> {
         let info = self.find(name, &[n_in, n_out])?;
         let source = weight_type(info)?;
-        let storage = storage(self.options.weights, source);
+        let Some(options) = self.options else { return Ok(empty_matrix(source, n_in, &mut self.arena)?) };
+        let storage = storage(options.weights, source);
         let row_bytes = info.n_bytes / n_out;
         let read = |rows: Range<usize>, bytes: &mut [u8]| -> Result<(), FormatError> {
             self.gguf.read_at(info, rows.start * row_bytes, bytes)
         };
         let slice = self.arena.take(Matrix::packed_bytes(storage, n_out, n_in))?;
-        Ok(Matrix::pack(storage, source, n_out, n_in, slice, read, |bytes| self.tell(bytes))?)
+        Ok(Matrix::pack(storage, source, n_out, n_in, slice, read, |bytes| self.tell(options, bytes))?)
     }
 
     /// A vector of `n` values, widened to f32.
     pub fn vector(&mut self, name: &str, n: usize) -> Result<Vec<f32>, ModelError> {
         let info = self.find(name, &[n])?;
+        let Some(options) = self.options else { return Ok(Vec::new()) };
         let mut bytes = vec![0; info.n_bytes];
         self.gguf.read_at(info, 0, &mut bytes)?;
         let mut values = vec![0.0; n];
         quant::dequantize_row(weight_type(info)?, &bytes, &mut values);
-        self.tell(bytes.len());
+        self.tell(options, bytes.len());
         Ok(values)
     }
 
@@ -119,6 +128,11 @@ impl<'a> Loader<'a> {
             bias: self.optional_vector(&format!("{name}.bias"), n_out)?,
         })
     }
+}
+
+fn empty_matrix(ty: WeightType, n_in: usize, arena: &mut Arena) -> Result<Matrix, ArenaError> {
+    let nothing = |_: Range<usize>, _: &mut [u8]| Ok(());
+    Matrix::pack(ty, ty, 0, n_in, arena.take(0)?, nothing, |_| {})
 }
 
 fn storage(weights: Weights, source: WeightType) -> WeightType {

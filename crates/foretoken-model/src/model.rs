@@ -38,9 +38,17 @@ pub struct Results {
     vocab: usize,
 }
 
+/// Finds every fault of a model that its file's header shows: an unknown architecture, tensors that are missing, of
+/// another shape, or of a type without a kernel. Reads no weights.
+pub fn check(gguf: &Gguf) -> Result<Hyper, ModelError> {
+    let weights = arch::find(gguf)?(&mut Loader::dry(gguf)?)?;
+    Ok(weights.hyper().clone())
+}
+
 impl Model {
-    /// Loads the weights of a file whose header was read.
+    /// Loads the weights of a file whose header was read; [`check`] is done first.
     pub fn load(gguf: &Gguf, options: &LoadOptions<'_>) -> Result<Self, ModelError> {
+        check(gguf)?;
         let load = arch::find(gguf)?;
         let weights = load(&mut Loader::new(gguf, options)?)?;
         let Hyper { context, hidden, vocab, .. } = *weights.hyper();
