@@ -32,6 +32,8 @@ impl PreTokenizer {
 
     /// The one that the file names.
     pub fn from_name(name: &str) -> Result<Self, FormatError> {
+        // llama.cpp's converter writes GPT-2's with a hyphen.
+        let name = if name == "gpt-2" { "gpt2" } else { name };
         let found = Self::ALL.iter().find(|(_, known)| *known == name);
         found.map(|(pre, _)| *pre).ok_or_else(|| FormatError::Tokenizer {
             found: format!("pre-tokenizer {name:?} (tokenizer.ggml.pre)"),
@@ -195,6 +197,12 @@ mod tests {
     fn qwen2_composes() {
         check(PreTokenizer::Qwen2, "e\u{301}", &["\u{e9}"]);
         check(PreTokenizer::LlamaBpe, "e\u{301}", &["e", "\u{301}"]);
+    }
+
+    #[test]
+    fn both_spellings_of_gpt_2_are_known() {
+        assert_eq!(PreTokenizer::from_name("gpt-2").unwrap(), PreTokenizer::Gpt2);
+        assert_eq!(PreTokenizer::from_name("gpt2").unwrap(), PreTokenizer::Gpt2);
     }
 
     #[test]
