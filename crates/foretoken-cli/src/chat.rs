@@ -3,8 +3,9 @@
 use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 
-use foretoken_engine::Engine;
+use foretoken_engine::{Engine, Request};
 use foretoken_formats::chat::Message;
+use foretoken_formats::printable;
 use foretoken_formats::tokenizer::Special;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -13,6 +14,7 @@ use crate::error::CliError;
 use crate::generate::answer;
 use crate::options::{DraftOptions, EndOptions, ModelOptions, SamplingOptions, request};
 use crate::output;
+use crate::prompt::utf8;
 use crate::report;
 
 /// Talk with a model
@@ -54,12 +56,24 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     if file.chat_template().is_none() {
         return Err(CliError::NoChatTemplate { model: file.path().display().to_string() });
     }
+    // Wrong options are told now, not after the first message: one token stands in for it.
+    args.model.check(&file, &args.request(vec![0]))?;
     let engine = args.model.load(file, &args.draft, None)?;
     let mut conversation = Conversation { args, engine, system: args.system.clone(), said: Vec::new() };
     if input.is_terminal() {
-        output::note(format_args!("{} is ready. /help lists commands.", conversation.engine.file().name()));
+        output::note(format_args!("{} is ready. /help lists commands.", printable(&conversation.engine.file().name())));
     }
-    while let Some(line) = input.read_line()? {
+    loop {
+        let line = match input.read_line() {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            // The next line may be better.
+            Err(error @ CliError::NotUtf8 { .. }) => {
+                output::note(format_args!("{:?}", miette::Report::new(error)));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let line = line.trim();
         match line.split_once(char::is_whitespace).unwrap_or((line, "")) {
             ("", _) => {}
@@ -77,6 +91,14 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn request(&self, prompt: Vec<u32>) -> Request {
+        let max_tokens = (self.max_tokens > 0).then_some(self.max_tokens);
+        let request = request(prompt, max_tokens, &self.sampling, &self.ending, &self.draft);
+        Request { reuse: true, ..request }
+    }
 }
 
 struct Conversation<'a> {
@@ -111,10 +133,7 @@ impl Conversation<'_> {
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<Message> = system.chain(self.said.iter().cloned()).collect();
         let prompt = self.engine.file().encode_chat(&messages, Special::AsText)?;
-        let max_tokens = (self.args.max_tokens > 0).then_some(self.args.max_tokens);
-        let mut request = request(prompt, max_tokens, &self.args.sampling, &self.args.ending, &self.args.draft);
-        request.reuse = true;
-        let outcome = answer(&mut self.engine, request, true)?;
+        let outcome = answer(&mut self.engine, self.args.request(prompt), true)?;
         output::text("\n")?;
         let (cached, prompt) = (outcome.cached_tokens, outcome.prompt_tokens);
         output::note(format_args!("({}; {cached} of {prompt} prompt tokens were cached)", report::short(&outcome)));
@@ -147,9 +166,9 @@ impl Input {
     fn read_line(&mut self) -> Result<Option<String>, CliError> {
         match self {
             Self::Pipe => {
-                let mut line = String::new();
-                let read = io::stdin().lock().read_line(&mut line).map_err(CliError::Stdin)?;
-                Ok((read > 0).then_some(line))
+                let mut line = Vec::new();
+                let read = io::stdin().lock().read_until(b'\n', &mut line).map_err(CliError::Stdin)?;
+                if read == 0 { Ok(None) } else { utf8(line, "this line").map(Some) }
             }
             Self::Terminal(editor) => match editor.readline("> ") {
                 Ok(line) => {

@@ -3,13 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use foretoken_decode::sampler::SettingsError;
 use foretoken_engine::{EngineError, RequestError};
-use foretoken_formats::FormatError;
+use foretoken_formats::{FormatError, printable};
 use foretoken_model::ModelError;
 use miette::Diagnostic;
 
 /// Exit code after an error.
 pub const FAILED: u8 = 1;
+/// Exit code after wrong options, whether clap or we found them.
+pub const WRONG_OPTIONS: u8 = 2;
 /// Exit code when text differed between methods that may not change it.
 pub const DIFFERENT: u8 = 3;
 /// Exit code after Ctrl-C, as shells report it.
@@ -41,21 +44,31 @@ pub enum CliError {
     },
 
     /// A file of the user's could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    #[diagnostic(help("check the path and its permissions"))]
+    #[error("cannot {action} {}: {error}", path.display())]
+    #[diagnostic(help("check the path, its permissions and the space on its disk"))]
     File {
         /// "read", "write".
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        error: io::Error,
     },
 
-    /// The prompt on standard input could not be read.
-    #[error("cannot read the prompt from standard input: {0}")]
-    #[diagnostic(help("the prompt must be UTF-8 text; give it with --prompt or --file to see where it ends"))]
+    /// Standard input could not be read.
+    #[error("cannot read standard input: {0}")]
+    #[diagnostic(help("a prompt can also be given as an argument, or with --file FILE"))]
     Stdin(io::Error),
+
+    /// Text in another encoding, or no text.
+    #[error("byte {byte} of {what} is not UTF-8")]
+    #[diagnostic(help("convert it, for example with iconv -f ISO-8859-1 -t UTF-8"))]
+    NotUtf8 {
+        /// The first wrong byte, counted from 1.
+        byte: usize,
+        /// The file, "standard input", "this line".
+        what: String,
+    },
 
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
@@ -126,16 +139,14 @@ pub enum CliError {
 
     /// A request went wrong on its way.
     #[error("the text broke off: {error}")]
-    #[diagnostic(help(
-        "with a full cache, shorten the prompt or lower --ctx-size; otherwise the model file is probably damaged"
-    ))]
+    #[diagnostic(help("{}", failed_help(error)))]
     Failed {
         /// What happened.
         error: String,
     },
 
     /// The request.
-    #[error("{error}")]
+    #[error("{}", request_message(error))]
     #[diagnostic(help("{}", request_help(error)))]
     Request {
         /// Why it was refused.
@@ -149,8 +160,12 @@ impl From<EngineError> for CliError {
             EngineError::Format(error) => Self::Format(error),
             EngineError::Model(error) => Self::Model(error),
             EngineError::Request(error) => Self::Request { error },
-            EngineError::NoChatTemplate { model } => Self::NoChatTemplate { model },
-            error @ (EngineError::Option { .. } | EngineError::Target(_)) => Self::Engine(error),
+            EngineError::NoChatTemplate { model } => Self::NoChatTemplate { model: printable(&model) },
+            EngineError::Option { name, value, wanted } => Self::Argument {
+                found: format!("{} is {value}, and must be {wanted}", option(name)),
+                wanted: "--help lists the options and their ranges".into(),
+            },
+            error @ EngineError::Target(_) => Self::Engine(error),
         }
     }
 }
@@ -161,7 +176,43 @@ impl CliError {
         match self {
             Self::OutputClosed => 0,
             Self::Different { .. } => DIFFERENT,
+            // A prompt is no option, and options are not always to blame for its length.
+            Self::Request { error: RequestError::EmptyPrompt | RequestError::PromptTooLong { .. } } => FAILED,
+            Self::Request { .. } | Self::Argument { .. } => WRONG_OPTIONS,
             _ => FAILED,
+        }
+    }
+}
+
+/// What the engine calls `name`, as it is typed.
+fn option(name: &str) -> String {
+    match name {
+        "the context size" => "--ctx-size".into(),
+        "drafter" => "--draft".into(),
+        "cost_table" => "--cost-model".into(),
+        _ => format!("--{}", name.replace('_', "-")),
+    }
+}
+
+/// The engine's message, with options named as they are typed.
+fn request_message(error: &RequestError) -> String {
+    match error {
+        RequestError::NoTokens => "--max-tokens is 0, and must be at least 1".into(),
+        RequestError::MinAboveMax { min, max } => {
+            format!("--min-tokens is {min}, and must be at most --max-tokens, which is {max}")
+        }
+        RequestError::EmptyStop => "--stop is empty, and must have at least one character".into(),
+        RequestError::Settings(SettingsError::OutOfRange { name, value, range }) => {
+            format!("{} is {value}, and must be {range}", option(name))
+        }
+        RequestError::Settings(SettingsError::UnknownToken { token, vocab_size }) => {
+            format!("--logit-bias names token {token}, and the vocabulary has {vocab_size}")
+        }
+        RequestError::Settings(SettingsError::Bias { token, value }) => {
+            format!("--logit-bias of token {token} is {value}, and must be finite or -inf")
+        }
+        RequestError::EmptyPrompt | RequestError::PromptTooLong { .. } | RequestError::UnknownToken { .. } => {
+            error.to_string()
         }
     }
 }
@@ -176,7 +227,62 @@ fn request_help(error: &RequestError) -> &'static str {
         }
         RequestError::NoTokens | RequestError::MinAboveMax { .. } => "change --max-tokens or --min-tokens",
         RequestError::EmptyStop => "leave --stop away, or give it some text",
-        RequestError::UnknownToken { .. } => "`foretoken tokenize` shows the ids of a text in this model's vocabulary",
+        RequestError::UnknownToken { .. } | RequestError::Settings(SettingsError::UnknownToken { .. }) => {
+            "`foretoken tokenize` shows the ids of a text in this model's vocabulary"
+        }
+        RequestError::Settings(SettingsError::Bias { .. }) => {
+            "give numbers such as 42=-1.5, or 42=-inf to forbid a token"
+        }
         RequestError::Settings(_) => "`foretoken generate --help` lists the sampling options and their ranges",
+    }
+}
+
+/// The outcome has the error's text alone.
+fn failed_help(error: &str) -> &'static str {
+    match error {
+        _ if error.starts_with("no token is allowed") => {
+            "loosen what leaves no token over: --logit-bias with -inf, or the filters --top-k, --top-p and --min-p"
+        }
+        _ if error.starts_with("the cache has") || error.starts_with("the sequence would reach") => {
+            "shorten the prompt, or lower --ctx-size or --max-tokens"
+        }
+        _ => "the model file is probably damaged: compare its checksum, or download it again",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_decode::sampler::SampleError;
+    use foretoken_decode::target::TargetError;
+
+    use super::*;
+
+    fn message(error: CliError) -> String {
+        format!("{:?}", miette::Report::new(error)).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn help_fits_the_cause() {
+        let failed = |error: &dyn std::fmt::Display| message(CliError::Failed { error: error.to_string() });
+        assert!(failed(&SampleError::EmptySupport { position: 3 }).contains("--logit-bias"));
+        assert!(failed(&SampleError::Nan { token: 1, position: 3 }).contains("damaged"));
+        assert!(failed(&TargetError::CacheFull { needed: 2, free: 1 }).contains("--ctx-size"));
+        assert!(failed(&TargetError::ContextFull { needed: 9, limit: 8 }).contains("--ctx-size"));
+        let settings = SettingsError::UnknownToken { token: 9, vocab_size: 8 };
+        let unknown = message(CliError::Request { error: settings.into() });
+        assert!(unknown.contains("--logit-bias names token 9") && unknown.contains("foretoken tokenize"), "{unknown}");
+    }
+
+    #[test]
+    fn a_file_s_reason_is_said_once() {
+        let error = io::Error::other("the dog ate it");
+        let said = message(CliError::File { action: "read", path: "a.txt".into(), error });
+        assert_eq!(said.matches("the dog ate it").count(), 1, "{said}");
+    }
+
+    #[test]
+    fn a_model_s_name_cannot_steer_the_terminal() {
+        let said = message(EngineError::NoChatTemplate { model: "\x1b[2Jnice\u{202e}".into() }.into());
+        assert!(said.contains(r"\u{1b}[2Jnice\u{202e} has no chat template"), "{said}");
     }
 }

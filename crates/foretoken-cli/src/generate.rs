@@ -90,10 +90,21 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let max_tokens = (args.max_tokens > 0).then_some(args.max_tokens);
     let request = request(prompt, max_tokens, &args.sampling, &args.ending, &args.draft);
     args.model.check(&file, &request)?;
-    let recorder = args.trace.as_deref().map(report::TraceFile::create).transpose()?;
-    let mut engine = args.model.load(file, &args.draft, recorder.map(|file| Box::new(file) as _))?;
+    let trace = args.trace.as_deref().map(report::TraceFile::create).transpose()?;
+    let mut engine = args.model.load(file, &args.draft, trace.clone().map(|file| Box::new(file) as _))?;
+    let ended = answer_and_tell(args, &mut engine, request);
+    match (trace.map_or(Ok(()), |trace| trace.check()), ended) {
+        (Err(error), Ok(ExitCode::SUCCESS) | Err(CliError::OutputClosed)) => Err(error),
+        (Err(error), ended) => {
+            output::note(format_args!("{:?}", miette::Report::new(error)));
+            ended
+        }
+        (Ok(()), ended) => ended,
+    }
+}
 
-    let outcome = answer(&mut engine, request, !args.json)?;
+fn answer_and_tell(args: &Args, engine: &mut Engine, request: Request) -> Result<ExitCode, CliError> {
+    let outcome = answer(engine, request, !args.json)?;
     if args.json {
         output::json(&outcome)?;
     } else {
@@ -103,7 +114,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
         output::note(format_args!("\n{}", report::summary(&outcome)));
         if args.verbose {
-            output::note(report::details(&outcome, &engine).trim_end());
+            output::note(report::details(&outcome, engine).trim_end());
         }
     }
     report::check(&outcome)?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use comfy_table::{CellAlignment, Table, presets};
 use foretoken_engine::Footprint;
 use foretoken_formats::gguf::{Gguf, Summary, TensorInfo, Value};
+use foretoken_formats::printable;
 use serde_json::json;
 
 use crate::error::CliError;
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     output::line("\nMemory")?;
     match &footprint {
         Ok(footprint) => output::table(&memory_table(footprint, contexts(&summary)))?,
-        Err(error) => output::line(format_args!("this model cannot be run: {error}"))?,
+        Err(error) => output::line(format_args!("this model cannot be run: {}", printable(&error.to_string())))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,7 +84,7 @@ fn contexts(summary: &Summary) -> Vec<usize> {
 fn overview(gguf: &Gguf, summary: &Summary) -> Table {
     let mut table = plain_table();
     let mut row = |name: &str, value: Option<String>| {
-        table.add_rows(value.map(|value| vec![name.to_owned(), value]));
+        table.add_rows(value.map(|value| vec![name.to_owned(), printable(&value)]));
     };
     let number = |value: Option<u64>| value.map(|value| value.to_string());
     row("file", gguf.path().map(|path| path.display().to_string()));
@@ -115,7 +116,7 @@ fn metadata_table(gguf: &Gguf) -> Table {
     let mut table = plain_table();
     table.add_rows(gguf.metadata().iter().map(|(key, value)| {
         // A template of a hundred lines would bury the rest.
-        vec![key.to_owned(), value.to_string().replace('\n', " ")]
+        vec![printable(key), printable(&value.to_string())]
     }));
     table
 }
@@ -125,7 +126,7 @@ fn tensor_table(tensors: &[TensorInfo]) -> Table {
     table.set_header(["name", "type", "shape", "bytes"]);
     table.add_rows(tensors.iter().map(|tensor| {
         let shape = tensor.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
-        [tensor.name.clone(), tensor.ty.name().to_owned(), shape, tensor.n_bytes.to_string()]
+        [printable(&tensor.name), tensor.ty.name().to_owned(), shape, tensor.n_bytes.to_string()]
     }));
     right_align(&mut table, 3);
     table

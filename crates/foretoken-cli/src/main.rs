@@ -27,7 +27,7 @@ use error::CliError;
 /// model would have written anyway. The text depends on the model, prompt, sampling options and seed alone: drafting
 /// options change the speed only.
 #[derive(Parser, Debug)]
-#[command(version, after_long_help = EXAMPLES)]
+#[command(name = "foretoken", version, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -11,6 +11,7 @@ use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Isa, KvType, ModelFil
 use crate::error::CliError;
 use crate::model_file;
 use crate::progress::LoadingBar;
+use crate::prompt::read_text;
 
 /// Which model, and how it is kept in memory and run.
 #[derive(Args, Debug)]
@@ -41,7 +42,7 @@ pub struct ModelOptions {
     pub isa: Option<Isa>,
 
     /// Rows of a prompt per pass. The text does not depend on it
-    #[arg(long, value_name = "ROWS", default_value_t = foretoken_engine::PROMPT_ROWS)]
+    #[arg(long, value_name = "ROWS", default_value_t = foretoken_engine::PROMPT_ROWS, value_parser = at_least_one)]
     pub prompt_rows: usize,
 }
 
@@ -93,6 +94,11 @@ fn parse_isa(name: &str) -> Result<Isa, String> {
         let names: Vec<_> = all.iter().map(|isa| isa.name()).collect();
         format!("this CPU has {}", names.join(", "))
     })
+}
+
+/// Reads a count that 0 makes no sense for.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "give a whole number of at least 1".to_owned())
 }
 
 impl ModelOptions {
@@ -177,8 +183,7 @@ impl DraftOptions {
 
 /// Reads a cost table from a JSON file.
 pub fn read_cost_table(path: &Path) -> Result<CostTable, CliError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| CliError::File { action: "read", path: path.into(), source })?;
+    let text = read_text(path)?;
     let bad = |found: String| CliError::BadFile {
         path: path.into(),
         found,

@@ -20,15 +20,25 @@ impl PromptSource<'_> {
     pub fn read(self) -> Result<String, CliError> {
         match (self.given, self.file) {
             (Some(text), _) if text != "-" => Ok(text.to_owned()),
-            (None, Some(path)) => {
-                fs::read_to_string(path).map_err(|source| CliError::File { action: "read", path: path.into(), source })
-            }
+            (None, Some(path)) => read_text(path),
             (None, None) if io::stdin().is_terminal() => Err(CliError::NoPrompt),
             _ => {
-                let mut text = String::new();
-                io::stdin().lock().read_to_string(&mut text).map_err(CliError::Stdin)?;
-                Ok(text)
+                let mut bytes = Vec::new();
+                io::stdin().lock().read_to_end(&mut bytes).map_err(CliError::Stdin)?;
+                utf8(bytes, "standard input")
             }
         }
     }
+}
+
+/// A whole text file.
+pub fn read_text(path: &Path) -> Result<String, CliError> {
+    let bytes = fs::read(path).map_err(|error| CliError::File { action: "read", path: path.into(), error })?;
+    utf8(bytes, path.display())
+}
+
+/// The text in `bytes`, which are called `what` when they are none.
+pub fn utf8(bytes: Vec<u8>, what: impl ToString) -> Result<String, CliError> {
+    let wrong = |valid: usize| CliError::NotUtf8 { byte: valid + 1, what: what.to_string() };
+    String::from_utf8(bytes).map_err(|error| wrong(error.utf8_error().valid_up_to()))
 }

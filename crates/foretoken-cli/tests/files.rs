@@ -16,6 +16,7 @@ fn what_is_no_model_is_said_in_a_moment() {
         path.to_str().expect("a plain path").to_owned()
     };
     let text = path("notes.txt", b"Dear diary");
+    let empty = path("empty.gguf", b"");
     let short = path("short.gguf", b"GGUF\x03\0\0\0");
     let huge = path("huge.gguf", b"GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x7f");
     let start = Instant::now();
@@ -28,6 +29,7 @@ fn what_is_no_model_is_said_in_a_moment() {
                 .collect::<Vec<_>>()
         };
         fails(&with(&text), 1, &["notes.txt", "GGUF"]);
+        fails(&with(&empty), 1, &["empty.gguf", "it is empty"]);
         fails(&with(&short), 1, &["short.gguf"]);
         fails(&with(&huge), 1, &["huge.gguf"]);
         fails(&with("no/such/file.gguf"), 1, &["no/such/file.gguf"]);
@@ -81,7 +83,7 @@ fn tokenize_goes_there_and_back() {
     assert!(special["count"].as_u64() < tokens["count"].as_u64());
     let output = run(&["tokenize", "-m", model, "--ids", text]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), ids.join(" "));
-    fails(&["tokenize", "-m", model, "--decode", "999999"], 1, &["999999", "49152"]);
+    fails(&["tokenize", "-m", model, "--decode", "999999"], 2, &["999999", "49152"]);
 }
 
 #[test]
@@ -128,7 +130,10 @@ fn bench_decode_compares_methods() {
         }
         assert_eq!(result["drafted"] == 0, result["method"] == "none");
     }
-    fails(&[&args[..], &["--category", "poems"]].concat(), 1, &["poems", "--category"]);
+    fails(&[&args[..], &["--category", "poems"]].concat(), 2, &["poems", "--category"]);
+    fails(&[&args[..], &["--limit", "0"]].concat(), 2, &["--limit", "at least 1"]);
+    fails(&[&args[..], &["-n", "0"]].concat(), 2, &["--max-tokens", "at least 1"]);
+    fails(&[&args[..], &["--ctx-size", "8"]].concat(), 1, &["prompts.jsonl", "prompt \"a\"", "--ctx-size"]);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_prompt_may_fill_the_context_but_for_one_token() {
     let context = prompt.to_string();
     let words = [format!("{prompt} tokens"), "--ctx-size".into()];
     fails(&args(&model, &["--ctx-size", &context, STORY]), 1, &words.each_ref().map(String::as_str));
-    fails(&args(&model, &["--ctx-size", "1000000", STORY]), 1, &["1000000", "8192"]);
+    fails(&args(&model, &["--ctx-size", "1000000", STORY]), 2, &["1000000", "8192"]);
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn the_text_streams_and_the_summary_counts_passes() {
 fn wrong_settings_are_refused_by_name() {
     let Some(model) = smollm2() else { return };
     for (more, words) in [
-        (["--temperature", "-1"], ["temperature is -1", "between 0 and 100"]),
-        (["--top-p", "1.5"], ["top_p is 1.5", "between 0 and 1"]),
+        (["--temperature", "-1"], ["--temperature is -1", "between 0 and 100"]),
+        (["--top-p", "1.5"], ["--top-p is 1.5", "between 0 and 1"]),
         (["--logit-bias", "999999=1"], ["999999", "49152"]),
-        (["--min-tokens", "1000"], ["min_tokens is 1000", "max_tokens"]),
-        (["--stop", ""], ["stop string is empty", "--stop"]),
+        (["--min-tokens", "1000"], ["--min-tokens is 1000", "--max-tokens"]),
+        (["--stop", ""], ["--stop is empty"]),
     ] {
-        fails(&args(&model, &[&more[..], &["x"]].concat()), 1, &words);
+        fails(&args(&model, &[&more[..], &["x"]].concat()), 2, &words);
     }
     fails(&args(&model, &["--draft", "magic", "x"]), 2, &["magic", "prompt_lookup"]);
     fails(&args(&model, &["--logit-bias", "5", "x"]), 2, &["ID=VALUE"]);
@@ -185,6 +185,16 @@ fn a_trace_has_a_line_for_every_pass() {
     assert_eq!(passes.len() as u64, all);
     let drawn: usize = passes.iter().map(|pass| pass["sequences"][0]["tokens"].as_array().unwrap().len()).sum();
     assert_eq!(drawn, 20);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trace_that_cannot_be_written_is_told_at_the_end() {
+    let Some(model) = smollm2() else { return };
+    let output = run(&args(&model, &["-n", "3", "--trace", "/dev/full", STORY]));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("3 tokens in ") && said.contains("cannot write /dev/full"), "{said}");
 }
 
 #[test]

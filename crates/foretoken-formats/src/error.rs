@@ -31,10 +31,10 @@ pub enum FormatError {
         found: &'static str,
     },
 
-    /// The first four bytes are wrong.
-    #[error("not a GGUF file: it starts with {found:?} where \"GGUF\" is expected; was the download complete?")]
+    /// The first four bytes are wrong or not there.
+    #[error("not a GGUF file: it {found}; was the download complete?")]
     NotGguf {
-        /// The first bytes, as text.
+        /// What is the matter, as in "is empty".
         found: String,
     },
 

@@ -10,9 +10,11 @@
 pub mod chat;
 mod error;
 pub mod gguf;
+mod printable;
 pub mod tokenizer;
 
 pub use error::FormatError;
+pub use printable::printable;
 
 /// A token's number in the vocabulary.
 pub type TokenId = u32;

@@ -9,7 +9,8 @@ use comfy_table::{Table, presets};
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{GuessTrace, PassTrace, Recorder, Replay};
-use foretoken_engine::{Engine, Outcome, Request, TokenId};
+use foretoken_engine::{Engine, ModelFile, Outcome, Request, TokenId};
+use miette::Diagnostic;
 use serde::Serialize;
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use super::machine::{Machine, median};
 use super::prompts::{self, Prompt};
 use crate::error::{CliError, INTERRUPTED};
 use crate::generate;
-use crate::options::{DraftOptions, ModelOptions, parse_drafter};
+use crate::options::{DraftOptions, ModelOptions, at_least_one, parse_drafter};
 use crate::output;
 use crate::progress;
 use crate::report;
@@ -51,7 +52,7 @@ pub struct Args {
     cost_model: Option<PathBuf>,
 
     /// Most tokens of an answer
-    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 128)]
+    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one)]
     max_tokens: usize,
 
     /// 0 always takes the likeliest token
@@ -59,7 +60,7 @@ pub struct Args {
     temperature: f32,
 
     /// Answer at most this many prompts of each category, spread over the file
-    #[arg(long, value_name = "PROMPTS")]
+    #[arg(long, value_name = "PROMPTS", value_parser = at_least_one)]
     limit: Option<usize>,
 
     /// Only prompts of this category
@@ -91,7 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         let category = args.category.as_deref().unwrap_or_default();
         return Err(CliError::Argument {
             found: format!("no prompt in {} is of the category {category:?}", args.prompts.display()),
-            wanted: "leave --category away to see all categories, and give a --limit of at least 1".into(),
+            wanted: "leave --category away to see all categories".into(),
         });
     }
     let passes = Passes::default();
@@ -100,9 +101,11 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         draft_width: args.draft_width,
         cost_model: args.cost_model.clone(),
     };
-    let mut engine = args.model.load(args.model.open()?, &draft, Some(Box::new(passes.clone())))?;
+    let file = args.model.open()?;
+    let questions = questions(args, &file, prompts)?;
+    let mut engine = args.model.load(file, &draft, Some(Box::new(passes.clone())))?;
 
-    let (runs, interrupted) = measure(args, &mut engine, &prompts, &methods, &draft, &passes)?;
+    let (runs, interrupted) = measure(args, &mut engine, &questions, &methods, &draft, &passes)?;
     let table = engine.cost_table().clone();
     let results = results(&runs, &methods, &table);
     if args.json {
@@ -137,6 +140,39 @@ fn methods(asked: &[String]) -> Vec<String> {
     methods
 }
 
+/// A prompt and what is asked of the engine with it.
+struct Question {
+    prompt: Prompt,
+    request: Request,
+}
+
+/// Encodes and checks every prompt, so that a bad one is told before the weights are loaded.
+fn questions(args: &Args, file: &ModelFile, prompts: Vec<Prompt>) -> Result<Vec<Question>, CliError> {
+    let request = |seed: usize, prompt: Vec<TokenId>| Request {
+        sampler: SamplerSettings { temperature: args.temperature, ..SamplerSettings::default() },
+        seed: Some(seed as u64),
+        max_tokens: Some(args.max_tokens),
+        // The prompt is run once; what is measured comes after it.
+        reuse: true,
+        ..Request::new(prompt)
+    };
+    // What is wrong with the options is not the first prompt's fault: one token stands in for it.
+    args.model.check(file, &request(0, vec![0]))?;
+    let question = |(index, prompt): (usize, Prompt)| {
+        let request = prompt.encode(file).map(|tokens| request(index, tokens));
+        let checked = request.and_then(|request| args.model.check(file, &request).map(|()| request));
+        match checked {
+            Ok(request) => Ok(Question { prompt, request }),
+            Err(error) => Err(CliError::BadFile {
+                path: args.prompts.clone(),
+                found: format!("the prompt {:?}: {error}", prompt.id),
+                wanted: error.help().map_or_else(|| "change or remove this prompt".into(), |help| help.to_string()),
+            }),
+        }
+    };
+    prompts.into_iter().enumerate().map(question).collect()
+}
+
 /// One prompt with one method.
 struct Run {
     category: String,
@@ -155,29 +191,20 @@ struct Run {
 fn measure(
     args: &Args,
     engine: &mut Engine,
-    prompts: &[Prompt],
+    questions: &[Question],
     methods: &[String],
     draft: &DraftOptions,
     passes: &Passes,
 ) -> Result<(Vec<Run>, bool), CliError> {
-    let bar = progress::items(prompts.len(), "prompts");
+    let bar = progress::items(questions.len(), "prompts");
     let mut runs = Vec::new();
-    for (index, prompt) in prompts.iter().enumerate() {
-        let tokens = prompt.encode(engine.file())?;
+    for (index, Question { prompt, request }) in questions.iter().enumerate() {
         let mut tries: Vec<Vec<(Outcome, Vec<PassTrace>)>> = vec![Vec::new(); methods.len()];
         for repeat in 0..args.repeats as usize {
             // Whoever runs first finds caches cold and clocks low: take turns.
             let turn = (index + repeat) % methods.len();
             for method in (0..methods.len()).map(|i| (i + turn) % methods.len()) {
-                let request = Request {
-                    sampler: SamplerSettings { temperature: args.temperature, ..SamplerSettings::default() },
-                    seed: Some(index as u64),
-                    max_tokens: Some(args.max_tokens),
-                    draft: draft.policy(&methods[method]),
-                    // The prompt is run once; what is measured comes after it.
-                    reuse: true,
-                    ..Request::new(tokens.clone())
-                };
+                let request = Request { draft: draft.policy(&methods[method]), ..request.clone() };
                 passes.clear();
                 let outcome = generate::answer(engine, request, false)?;
                 report::check(&outcome)?;

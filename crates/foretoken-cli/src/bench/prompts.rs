@@ -1,7 +1,6 @@
 //! Prompt files: one JSON object a line, with a category and a prompt or turns.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use foretoken_engine::{ModelFile, TokenId};
@@ -10,6 +9,7 @@ use foretoken_formats::tokenizer::Special;
 use serde::Deserialize;
 
 use crate::error::CliError;
+use crate::prompt::read_text;
 
 /// One prompt of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +37,7 @@ struct Line {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<Vec<Prompt>, CliError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| CliError::File { action: "read", path: path.into(), source })?;
+    let text = read_text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let prompts: Vec<Prompt> = lines
         .map(|(index, line)| {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::{Special, Tokenizer};
-use crate::{FormatError, TokenId};
+use crate::{FormatError, TokenId, printable};
 use guard::Guard;
 
 const KEY: &str = "tokenizer.chat_template";
@@ -192,7 +192,7 @@ impl Write for Limited {
 fn describe(error: minijinja::Error) -> FormatError {
     use minijinja::ErrorKind;
     if let Some(refusal) = functions::refusal(&error) {
-        return FormatError::Template { reason: format!("it refuses these messages: {refusal}") };
+        return FormatError::Template { reason: format!("it refuses these messages: {}", printable(&refusal)) };
     }
     let mut reason = match error.line() {
         Some(line) => format!("line {line}: {}", error.kind()),
@@ -203,7 +203,8 @@ fn describe(error: minijinja::Error) -> FormatError {
         (_, Some(detail)) => reason = format!("{reason}: {detail}"),
         (_, None) => {}
     }
-    FormatError::Template { reason }
+    // The detail may quote the template.
+    FormatError::Template { reason: printable(&reason) }
 }
 
 #[cfg(test)]

@@ -55,13 +55,14 @@ pub(super) fn read(source: &Source, len: u64) -> Result<Header, FormatError> {
 }
 
 fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, FormatError> {
-    let magic: [u8; 4] = if cursor.len < 4 { [0; 4] } else { cursor.array(|| "the magic".into())? };
+    match cursor.len {
+        0 => return Err(FormatError::NotGguf { found: "is empty".to_owned() }),
+        len @ 1..4 => return Err(FormatError::NotGguf { found: format!("has {len} of the 4 bytes of \"GGUF\"") }),
+        _ => {}
+    }
+    let magic: [u8; 4] = cursor.array(|| "the magic".into())?;
     if &magic != b"GGUF" {
-        let found = if cursor.len < 4 {
-            format!("{} bytes", cursor.len)
-        } else {
-            String::from_utf8_lossy(&magic).escape_debug().to_string()
-        };
+        let found = format!("starts with {:?} where \"GGUF\" is expected", String::from_utf8_lossy(&magic));
         return Err(FormatError::NotGguf { found });
     }
     let version = cursor.u32(|| "the version".into())?;
