@@ -158,14 +158,14 @@ fn the_text_streams_and_the_summary_counts_passes() {
 #[test]
 fn wrong_settings_are_refused_by_name() {
     let Some(model) = smollm2() else { return };
-    for (more, words) in [
-        (["--temperature", "-1"], ["--temperature is -1", "between 0 and 100"]),
-        (["--top-p", "1.5"], ["--top-p is 1.5", "between 0 and 1"]),
-        (["--logit-bias", "999999=1"], ["999999", "49152"]),
-        (["--min-tokens", "1000"], ["--min-tokens is 1000", "--max-tokens"]),
-        (["--stop", ""], ["--stop is empty"]),
+    for (option, value, words) in [
+        ("--temperature", "-1", &["--temperature is -1", "between 0 and 100"][..]),
+        ("--top-p", "1.5", &["--top-p is 1.5", "between 0 and 1"]),
+        ("--logit-bias", "999999=1", &["999999", "49152"]),
+        ("--min-tokens", "1000", &["--min-tokens is 1000", "--max-tokens"]),
+        ("--stop", "", &["--stop is empty"]),
     ] {
-        fails(&args(&model, &[&more[..], &["x"]].concat()), 2, &words);
+        fails(&args(&model, &[option, value, "x"]), 2, words);
     }
     fails(&args(&model, &["--draft", "magic", "x"]), 2, &["magic", "prompt_lookup"]);
     fails(&args(&model, &["--logit-bias", "5", "x"]), 2, &["ID=VALUE"]);

@@ -107,7 +107,7 @@ fn getters_name_key_and_types() {
 
 #[test]
 fn wrong_kinds_of_file() {
-    refused(vec![], &["not a GGUF file", "0 bytes"]);
+    refused(vec![], &["not a GGUF file", "it is empty"]);
     refused(b"PK\x03\x04....".to_vec(), &["not a GGUF file", "PK"]);
     refused(b"GGUF\x00\x00\x00\x03........".to_vec(), &["big-endian"]);
     refused(b"GGUF\x01\x00\x00\x00........".to_vec(), &["version 1", "convert"]);
