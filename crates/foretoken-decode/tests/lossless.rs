@@ -10,11 +10,13 @@
 //! is never 0; scores for guesses below a miss; a cached prompt without a row to run; more rows than a pass may have.
 
 use foretoken_decode::budget::CostTable;
-use foretoken_decode::drafters::{Drafter, NoDraft, PromptLookup, PromptLookupOptions};
+use foretoken_decode::drafters::{
+    Companion, DraftModel, DraftModelOptions, Drafter, NoDraft, PromptLookup, PromptLookupOptions,
+};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
-use foretoken_testkit::{Output, Rng, Setup, ToyModel, ToyTarget, generate};
+use foretoken_testkit::{Output, Rng, Setup, ToyCache, ToyModel, ToyTarget, generate};
 
 type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
 
@@ -23,6 +25,10 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
     let lookup = || Box::new(PromptLookup::default());
     let short = PromptLookupOptions { max_ngram: 2, min_ngram: 1, max_len: 5 };
     let drawer = |wrong, siblings, depth| Drawer { model: model.clone(), wrong, siblings, depth, rng: rng() };
+    let draft_model = |model, pages| {
+        let companion = Companion::new(ToyTarget::new(model), ToyCache::new(3, pages, seed), 7);
+        Box::new(DraftModel::new("draft_model", companion, DraftModelOptions::default()))
+    };
     vec![
         vec![Box::new(NoDraft)],
         vec![lookup()],
@@ -33,6 +39,9 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         vec![Box::new(Repeater(rng()))],
         vec![Box::new(drawer(0.0, 1, 6))],
         vec![Box::new(drawer(0.3, 3, 4))],
+        vec![draft_model(model.clone(), 4096)],
+        // It knows less, has another vocabulary, and too small a cache.
+        vec![draft_model(ToyModel { order: 1, vocab_size: 11, poison: Some((30, f32::NAN)), ..model.clone() }, 30)],
         vec![lookup(), Box::new(Nonsense(rng())), Box::new(drawer(0.3, 2, 5)), Box::new(Repeater(rng()))],
     ]
 }

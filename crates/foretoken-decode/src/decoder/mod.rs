@@ -10,7 +10,7 @@ use crate::TokenId;
 use crate::acceptors::Rows;
 use crate::budget::{Budget, CostModel};
 use crate::clock::Clock;
-use crate::drafters::Drafter;
+use crate::drafters::{Drafter, Retired};
 use crate::generation::Detokenize;
 use crate::request::{FinishReason, Request, RequestError};
 use crate::sampler::{Scratch, TokenLogprobs};
@@ -69,6 +69,8 @@ pub struct DrafterStats {
     pub unknown_tokens: usize,
     /// Of these, too many or too deep.
     pub over_limit: usize,
+    /// Sequences it gave up, by reason.
+    pub retired: Vec<Retired>,
 }
 
 /// Decodes many requests over one target, plainly or with drafts: the text is the same.

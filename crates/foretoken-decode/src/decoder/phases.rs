@@ -58,6 +58,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             drafter.propose(&mut drafts, &mut self.target, &mut self.cache);
             drop(drafts);
             let stats = &mut self.drafter_stats[index];
+            stats.retired.clear();
+            stats.retired.extend_from_slice(drafter.retired());
             for sequence in self.sequences.iter_mut().filter(|s| s.drafts_wanted()) {
                 let limits = sequence.limits(max_draft, vocab_size);
                 let Sequence { drafts, proposal, generation, .. } = sequence;

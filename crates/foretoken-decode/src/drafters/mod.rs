@@ -3,9 +3,13 @@
 //! To add one: write `drafters/<name>.rs`, list it in [`NAMES`] and [`by_name`], add it to `tests/lossless.rs`. A drafter
 //! cannot change the text, so it may be adaptive, timed and even wrong.
 
+mod companion;
+mod draft_model;
 mod none;
 mod prompt_lookup;
 
+pub use companion::Companion;
+pub use draft_model::{DraftModel, DraftModelOptions};
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
 
@@ -39,8 +43,22 @@ pub trait Drafter<T: Target>: Send {
     /// Sees every pass: prompt rows and other drafters' rows too.
     fn observe(&mut self, _seen: &mut [Observation<'_>]) {}
 
+    /// Sequences that it will not draft for any more, by reason, since it was made.
+    fn retired(&self) -> &[Retired] {
+        &[]
+    }
+
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
+}
+
+/// Sequences that a drafter gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// Why.
+    pub reason: &'static str,
+    /// How many.
+    pub sequences: usize,
 }
 
 /// One sequence to draft for.
