@@ -211,9 +211,10 @@ fn request_message(error: &RequestError) -> String {
         RequestError::Settings(SettingsError::Bias { token, value }) => {
             format!("--logit-bias of token {token} is {value}, and must be finite or -inf")
         }
-        RequestError::EmptyPrompt | RequestError::PromptTooLong { .. } | RequestError::UnknownToken { .. } => {
-            error.to_string()
-        }
+        RequestError::EmptyPrompt
+        | RequestError::PromptTooLong { .. }
+        | RequestError::UnknownDrafter { .. }
+        | RequestError::UnknownToken { .. } => error.to_string(),
     }
 }
 
@@ -233,6 +234,7 @@ fn request_help(error: &RequestError) -> &'static str {
         RequestError::Settings(SettingsError::Bias { .. }) => {
             "give numbers such as 42=-1.5, or 42=-inf to forbid a token"
         }
+        RequestError::UnknownDrafter { .. } => "name drafters of this list in --draft, joined by +",
         RequestError::Settings(_) => "`foretoken generate --help` lists the sampling options and their ranges",
     }
 }

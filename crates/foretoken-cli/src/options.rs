@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use foretoken_decode::Recorder;
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Isa, KvType, ModelFile, Request, Weights};
+use foretoken_engine::{Engine, EngineOptions, Isa, KvType, Method, ModelFile, Request, Weights};
 
 use crate::error::CliError;
 use crate::model_file;
@@ -124,7 +124,6 @@ impl ModelOptions {
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions {
-            drafter: draft.draft.clone(),
             cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
             recorder,
             ..self.engine_options(&progress)
@@ -151,9 +150,10 @@ impl ModelOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafting (changes the speed, never the text)")]
 pub struct DraftOptions {
-    /// Who guesses the next tokens: none, or prompt_lookup (copies what followed the same words earlier in the text)
-    #[arg(long, value_name = "METHOD", default_value = "prompt_lookup", value_parser = parse_drafter)]
-    pub draft: String,
+    /// Who guesses the next tokens: auto (whatever pays), none, or drafters by name, joined by + [prompt_lookup: copies
+    /// what followed the same words earlier in the text]
+    #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
+    pub draft: Method,
 
     /// Check this many guesses every pass, whether or not they pay [default: as many as pay, by measurement]
     #[arg(long, value_name = "TOKENS")]
@@ -162,23 +162,6 @@ pub struct DraftOptions {
     /// Decide by the pass costs in this file instead of by the clock, so that a run repeats pass by pass
     #[arg(long, value_name = "FILE")]
     pub cost_model: Option<PathBuf>,
-}
-
-/// Checks a drafter's name.
-pub fn parse_drafter(name: &str) -> Result<String, String> {
-    let names = foretoken_decode::drafters::NAMES;
-    if names.contains(&name) { Ok(name.to_owned()) } else { Err(format!("there are {}", names.join(", "))) }
-}
-
-impl DraftOptions {
-    /// The policy of a request that uses the drafter `method`.
-    pub fn policy(&self, method: &str) -> DraftPolicy {
-        match self.draft_width {
-            _ if method == "none" => DraftPolicy::Off,
-            Some(width) => DraftPolicy::Width(width),
-            None => DraftPolicy::Budget,
-        }
-    }
 }
 
 /// Reads a cost table from a JSON file.
@@ -277,14 +260,15 @@ pub fn request(
         logit_bias: sampling.logit_bias.clone(),
         ..SamplerSettings::default()
     };
-    Request {
+    let mut request = Request {
         sampler,
         seed: sampling.seed,
         max_tokens,
         min_tokens: ending.min_tokens,
         stop: ending.stop.clone(),
         ignore_eos: ending.ignore_eos,
-        draft: draft.policy(&draft.draft),
         ..Request::new(prompt)
-    }
+    };
+    draft.draft.apply(draft.draft_width, &mut request);
+    request
 }

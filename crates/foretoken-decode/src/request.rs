@@ -29,6 +29,8 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// How much to draft.
     pub draft: DraftPolicy,
+    /// Names of the drafters to ask; empty: the decoder's own choice.
+    pub drafters: Vec<String>,
     /// Leave the cached sequence open at the end, for a later request to start from.
     pub keep_cache: bool,
 }
@@ -58,6 +60,7 @@ impl Request {
             stop: Vec::new(),
             logprobs: None,
             draft: DraftPolicy::Budget,
+            drafters: Vec::new(),
             keep_cache: false,
         }
     }
@@ -128,6 +131,14 @@ pub enum RequestError {
     /// A stop string that every text ends with.
     #[error("a stop string is empty, and must have at least one character")]
     EmptyStop,
+    /// A drafter that the decoder does not have.
+    #[error("there is no drafter {name:?} here; there are: {known}")]
+    UnknownDrafter {
+        /// The name asked for.
+        name: String,
+        /// All names, separated by commas.
+        known: String,
+    },
     /// A sampler setting.
     #[error(transparent)]
     Settings(#[from] SettingsError),

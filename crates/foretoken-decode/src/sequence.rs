@@ -24,6 +24,8 @@ pub(crate) struct Sequence {
     /// Prompt and output, all of it decided.
     pub tokens: Vec<TokenId>,
     pub policy: DraftPolicy,
+    /// `[drafter]`: whether it is asked.
+    pub asks: Vec<bool>,
     pub keep_cache: bool,
     /// Sent back until there is room.
     pub waiting: bool,
@@ -51,7 +53,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(id: RequestId, sequence: SequenceId, request: Request, context_size: usize, n_drafters: usize) -> Self {
+    pub fn new(id: RequestId, sequence: SequenceId, request: Request, context_size: usize, asks: Vec<bool>) -> Self {
         let min_position = request.prompt.len() + request.min_tokens;
         let generation = Generation::new(&request, context_size);
         let sampler = Sampler::new(request.sampler, &request.prompt)
@@ -71,7 +73,8 @@ impl Sequence {
             stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
             finish: None,
             place: None,
-            drafts: vec![TokenTree::new(anchor); n_drafters],
+            drafts: vec![TokenTree::new(anchor); asks.len()],
+            asks,
             proposal: TokenTree::new(anchor),
             placed: Vec::new(),
             start: 0,
@@ -109,6 +112,10 @@ impl Sequence {
     }
 
     pub fn limits(&self, max_nodes: usize, vocab_size: usize) -> Limits {
+        let max_nodes = match self.policy {
+            DraftPolicy::Width(width) => max_nodes.min(width),
+            DraftPolicy::Off | DraftPolicy::Budget => max_nodes,
+        };
         let max_depth = self.generation.left() - 1;
         Limits { max_nodes, max_depth, vocab_size }
     }

@@ -16,6 +16,9 @@ use crate::footprint::Footprint;
 use crate::load::{Loaded, PROMPT_ROWS};
 use crate::scheduler::{Scheduler, WallClock};
 
+/// The drafters that `auto` asks.
+const AUTO: &[&str] = &["prompt_lookup"];
+
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
     /// Threads of a pass; `None`: all cores.
@@ -28,8 +31,6 @@ pub struct EngineOptions<'a> {
     pub weights: Weights,
     /// The kernels' version.
     pub isa: Isa,
-    /// Name of the drafter, one of [`foretoken_decode::drafters::NAMES`].
-    pub drafter: String,
     /// Fixed costs of passes; `None`: learned from the passes.
     pub cost_table: Option<CostTable>,
     /// Rows of a prompt per pass.
@@ -48,7 +49,6 @@ impl Default for EngineOptions<'_> {
             kv_type: KvType::F16,
             weights: Weights::AsStored,
             isa: Isa::best(),
-            drafter: "prompt_lookup".to_owned(),
             cost_table: None,
             prompt_rows: PROMPT_ROWS,
             recorder: None,
@@ -87,10 +87,6 @@ impl Engine {
     /// Loads the model of an open file.
     pub fn load(file: ModelFile, options: EngineOptions<'_>) -> Result<Self, EngineError> {
         let clock = WallClock::start();
-        let drafter = drafters::by_name(&options.drafter).ok_or_else(|| {
-            let known = format!("one of {}", drafters::NAMES.join(", "));
-            EngineError::option("drafter", &options.drafter, &known)
-        })?;
         if let Some(Err(why)) = options.cost_table.as_ref().map(CostTable::validate) {
             return Err(EngineError::option("cost_table", "not usable", &format!("mended: {why}")));
         }
@@ -105,7 +101,14 @@ impl Engine {
         };
         let sizes = DecoderOptions { max_rows: options.prompt_rows, ..DecoderOptions::default() };
         let text = TokenText(file.tokenizer().clone());
-        let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes).with_drafter(drafter);
+        let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
+        for name in drafters::NAMES {
+            let drafter = drafters::by_name(name).expect("a name of the list");
+            decoder = match AUTO.contains(name) {
+                true => decoder.with_drafter(drafter),
+                false => decoder.with_drafter_by_name(drafter),
+            };
+        }
         if let Some(recorder) = options.recorder {
             decoder = decoder.with_recorder(recorder);
         }

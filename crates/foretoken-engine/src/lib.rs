@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod footprint;
 mod load;
+mod method;
 mod prefix;
 mod request;
 mod scheduler;
@@ -18,6 +19,7 @@ pub use error::EngineError;
 pub use file::ModelFile;
 pub use footprint::Footprint;
 pub use load::{DEFAULT_CONTEXT, Loaded, PROMPT_ROWS};
+pub use method::Method;
 pub use request::{Event, Finish, Outcome, Request};
 pub use scheduler::{Scheduler, WallClock};
 

@@ -29,6 +29,8 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// How much to draft. The text is the same under all policies.
     pub draft: DraftPolicy,
+    /// Names of the drafters to ask; empty: those of `auto`.
+    pub drafters: Vec<String>,
     /// Start from an earlier request's cached rows where the prompt begins like it, and leave these for later requests.
     /// The text is the same either way.
     pub reuse: bool,
@@ -48,6 +50,7 @@ impl Request {
             stop: Vec::new(),
             logprobs: None,
             draft: DraftPolicy::Budget,
+            drafters: Vec::new(),
             reuse: false,
         }
     }
@@ -74,6 +77,7 @@ impl Request {
             stop: self.stop,
             logprobs: self.logprobs,
             draft: self.draft,
+            drafters: self.drafters,
             keep_cache: self.reuse,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Event, Outcome, Request};
+use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Event, Method, Outcome, Request};
 use foretoken_formats::tokenizer::Special;
 use foretoken_model::KvType;
 use foretoken_testkit::{Rng, models};
@@ -57,7 +57,7 @@ impl Cell {
         Self { prompt: rng.below(PROMPTS.len()), sampler: rng.below(samplers().len()), seed: rng.below(2) as u64 }
     }
 
-    fn request(self, engine: &Engine, draft: DraftPolicy) -> Request {
+    fn request(self, engine: &Engine, (draft, drafters): (DraftPolicy, Vec<String>)) -> Request {
         let prompt = engine.file().tokenizer().encode(PROMPTS[self.prompt], Special::AsText).expect("it is text");
         Request {
             sampler: samplers()[self.sampler].clone(),
@@ -66,6 +66,7 @@ impl Cell {
             stop: vec!["\n\n\n".into(), "the mat. The dog".into()],
             logprobs: Some(2),
             draft,
+            drafters,
             ..Request::new(prompt)
         }
     }
@@ -97,12 +98,15 @@ fn open(name: &str, threads: usize, prompt_rows: usize, kv_type: KvType) -> Opti
     Some(Engine::open(&path, options).expect("the model loads"))
 }
 
-fn policy(rng: &mut Rng) -> DraftPolicy {
-    match rng.below(6) {
+/// How much is drafted, and by whom: by those of `auto`, by one, or by two together.
+fn drafting(rng: &mut Rng) -> (DraftPolicy, Vec<String>) {
+    let policy = match rng.below(6) {
         0 => DraftPolicy::Off,
         1 => DraftPolicy::Budget,
         _ => DraftPolicy::Width(1 + rng.below(16)),
-    }
+    };
+    let names: Vec<&str> = Method::names().collect();
+    (policy, (0..rng.below(3)).map(|_| rng.pick(&names).to_string()).collect())
 }
 
 /// At least `cells` requests for each K/V type, spread over engines; returns how many guesses came true.
@@ -116,13 +120,13 @@ fn check(name: &str, cells: usize) -> Option<usize> {
             let mut engine = open(name, threads, prompt_rows, kv_type)?;
             let mut done = 0;
             while done < cells.div_ceil(4) {
-                let batch: Vec<(Cell, DraftPolicy)> =
-                    (0..1 + rng.below(4)).map(|_| (Cell::draw(&mut rng), policy(&mut rng))).collect();
+                let batch: Vec<(Cell, (DraftPolicy, Vec<String>))> =
+                    (0..1 + rng.below(4)).map(|_| (Cell::draw(&mut rng), drafting(&mut rng))).collect();
                 done += batch.len();
-                let requests = batch.iter().map(|&(cell, draft)| cell.request(&engine, draft)).collect();
-                for (&(cell, draft), actual) in batch.iter().zip(run(&mut engine, requests)) {
+                let requests = batch.iter().map(|(cell, draft)| cell.request(&engine, draft.clone())).collect();
+                for (&(cell, ref draft), actual) in batch.iter().zip(run(&mut engine, requests)) {
                     let expected = expected.entry(cell).or_insert_with(|| {
-                        let request = cell.request(&plain, DraftPolicy::Off);
+                        let request = cell.request(&plain, (DraftPolicy::Off, Vec::new()));
                         run(&mut plain, vec![request]).remove(0)
                     });
                     let what = format!(

@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{GuessTrace, PassTrace, Recorder, Replay};
-use foretoken_engine::{Engine, ModelFile, Outcome, Request, TokenId};
+use foretoken_engine::{Engine, Method, ModelFile, Outcome, Request, TokenId};
 use miette::Diagnostic;
 use serde::Serialize;
 use serde_json::json;
@@ -18,7 +18,7 @@ use super::machine::{Machine, median};
 use super::prompts::{self, Prompt};
 use crate::error::{CliError, INTERRUPTED};
 use crate::generate;
-use crate::options::{DraftOptions, ModelOptions, at_least_one, parse_drafter};
+use crate::options::{DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use crate::progress;
 use crate::report;
@@ -40,8 +40,8 @@ pub struct Args {
     prompts: PathBuf,
 
     /// Methods to compare; plain decoding (none) is always among them
-    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "none,prompt_lookup", value_parser = parse_drafter)]
-    draft: Vec<String>,
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "none,auto")]
+    draft: Vec<Method>,
 
     /// Check this many guesses every pass, whether or not they pay
     #[arg(long, value_name = "TOKENS")]
@@ -81,9 +81,6 @@ Examples:
   foretoken bench decode -m smollm2 --prompts spec_bench.jsonl --limit 2
   foretoken bench decode -m smollm2 --prompts spec_bench.jsonl --category rag --repeats 7 --json";
 
-/// The method that the others are compared with.
-const PLAIN: &str = "none";
-
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let methods = methods(&args.draft);
@@ -96,11 +93,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         });
     }
     let passes = Passes::default();
-    let draft = DraftOptions {
-        draft: methods.last().expect("plain decoding at least").clone(),
-        draft_width: args.draft_width,
-        cost_model: args.cost_model.clone(),
-    };
+    let draft =
+        DraftOptions { draft: Method::Auto, draft_width: args.draft_width, cost_model: args.cost_model.clone() };
     let file = args.model.open()?;
     let questions = questions(args, &file, prompts)?;
     let mut engine = args.model.load(file, &draft, Some(Box::new(passes.clone())))?;
@@ -130,8 +124,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// Plain decoding first, then the others as asked for.
-fn methods(asked: &[String]) -> Vec<String> {
-    let mut methods = vec![PLAIN.to_owned()];
+fn methods(asked: &[Method]) -> Vec<Method> {
+    let mut methods = vec![Method::None];
     for method in asked {
         if !methods.contains(method) {
             methods.push(method.clone());
@@ -192,7 +186,7 @@ fn measure(
     args: &Args,
     engine: &mut Engine,
     questions: &[Question],
-    methods: &[String],
+    methods: &[Method],
     draft: &DraftOptions,
     passes: &Passes,
 ) -> Result<(Vec<Run>, bool), CliError> {
@@ -204,7 +198,8 @@ fn measure(
             // Whoever runs first finds caches cold and clocks low: take turns.
             let turn = (index + repeat) % methods.len();
             for method in (0..methods.len()).map(|i| (i + turn) % methods.len()) {
-                let request = Request { draft: draft.policy(&methods[method]), ..request.clone() };
+                let mut request = request.clone();
+                methods[method].apply(draft.draft_width, &mut request);
                 passes.clear();
                 let outcome = generate::answer(engine, request, false)?;
                 report::check(&outcome)?;
@@ -265,7 +260,7 @@ struct Summary {
 }
 
 /// One summary for each category and method, and for all categories together.
-fn results(runs: &[Run], methods: &[String], table: &CostTable) -> Vec<Summary> {
+fn results(runs: &[Run], methods: &[Method], table: &CostTable) -> Vec<Summary> {
     let mut by_category: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in runs {
         by_category.entry(&run.category).or_default().push(run);
@@ -286,7 +281,7 @@ fn results(runs: &[Run], methods: &[String], table: &CostTable) -> Vec<Summary> 
     summaries.collect()
 }
 
-fn summary(category: &str, method: &str, runs: &[&Run], plain: &[&Run], table: &CostTable) -> Summary {
+fn summary(category: &str, method: &Method, runs: &[&Run], plain: &[&Run], table: &CostTable) -> Summary {
     let count = |of: fn(&Outcome) -> usize| runs.iter().map(|run| of(&run.outcome)).sum::<usize>();
     let seconds = |runs: &[&Run]| runs.iter().map(|run| run.seconds).sum::<f64>();
     // What was drawn after the first pass of each answer is what `seconds` covers.
@@ -294,7 +289,7 @@ fn summary(category: &str, method: &str, runs: &[&Run], plain: &[&Run], table: &
     let (tokens, passes) = (count(|o| o.token_ids.len()), count(|o| o.passes));
     Summary {
         category: category.to_owned(),
-        method: method.to_owned(),
+        method: method.to_string(),
         prompts: runs.len(),
         tokens,
         passes,
@@ -400,9 +395,10 @@ mod tests {
 
     #[test]
     fn plain_decoding_comes_first() {
-        let asked = |names: &[&str]| methods(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(asked(&["prompt_lookup", "none", "prompt_lookup"]), ["none", "prompt_lookup"]);
-        assert_eq!(asked(&[]), ["none"]);
+        let asked = |names: &[&str]| methods(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>());
+        let words = |methods: Vec<Method>| methods.iter().map(Method::to_string).collect::<Vec<_>>();
+        assert_eq!(words(asked(&["auto", "none", "auto"])), ["none", "auto"]);
+        assert_eq!(words(asked(&[])), ["none"]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::tree::{NodeId, TokenTree};
 /// Guesses left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cuts {
-    /// Tokens outside the vocabulary, and what hung below them.
-    pub unknown: usize,
+    /// Tokens outside the vocabulary, and chances that are no number.
+    pub nonsense: usize,
     /// Too deep or too many.
     pub over_limit: usize,
 }
@@ -29,11 +29,12 @@ pub(crate) fn merge(
     map.resize(anchor, None);
     map.push(Some(into.anchor()));
     for (index, node) in from.nodes()[anchor + 1..].iter().enumerate() {
-        let p = if node.p.is_finite() { node.p.clamp(0.0, 1.0) } else { 0.0 };
+        cuts.nonsense += usize::from(node.p.is_nan());
+        let p = if node.p.is_nan() { 0.0 } else { node.p.clamp(0.0, 1.0) };
         let place = match map[node.parent] {
             None => None,
             Some(_) if node.token as usize >= limits.vocab_size => {
-                cuts.unknown += 1;
+                cuts.nonsense += 1;
                 None
             }
             Some(_) if ends(node.token) => None,

@@ -2,6 +2,9 @@
 
 mod phases;
 mod room;
+mod seat;
+
+pub use seat::DrafterStats;
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,7 +13,7 @@ use crate::TokenId;
 use crate::acceptors::Rows;
 use crate::budget::{Budget, CostModel};
 use crate::clock::Clock;
-use crate::drafters::{Drafter, Retired};
+use crate::drafters::Drafter;
 use crate::generation::Detokenize;
 use crate::request::{FinishReason, Request, RequestError};
 use crate::sampler::{Scratch, TokenLogprobs};
@@ -18,6 +21,7 @@ use crate::sequence::{RequestId, Sequence};
 use crate::target::{Cache, SequenceId, Target, TargetError, Work};
 use crate::trace::{Recorder, RequestStats};
 use crate::tree::NodeId;
+use seat::Seat;
 
 /// Sizes of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,21 +62,6 @@ pub struct Event<'a> {
 /// Frees pages of a full cache that no request of the decoder uses.
 pub type Reclaim<Cache> = dyn FnMut(&mut Cache, usize) -> bool + Send;
 
-/// Drafts of a drafter that were left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DrafterStats {
-    /// The drafter's name.
-    pub name: &'static str,
-    /// Guesses proposed.
-    pub proposed: usize,
-    /// Of these, tokens outside the vocabulary.
-    pub unknown_tokens: usize,
-    /// Of these, too many or too deep.
-    pub over_limit: usize,
-    /// Sequences it gave up, by reason.
-    pub retired: Vec<Retired>,
-}
-
 /// Decodes many requests over one target, plainly or with drafts: the text is the same.
 pub struct Decoder<T: Target, D, C> {
     target: T,
@@ -80,8 +69,7 @@ pub struct Decoder<T: Target, D, C> {
     detokenize: D,
     clock: C,
     options: DecoderOptions,
-    drafters: Vec<Box<dyn Drafter<T>>>,
-    drafter_stats: Vec<DrafterStats>,
+    seats: Vec<Seat<T>>,
     budget: Budget,
     recorder: Option<Box<dyn Recorder>>,
     reclaim: Option<Box<Reclaim<T::Cache>>>,
@@ -104,8 +92,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             detokenize,
             clock,
             options: DecoderOptions::default(),
-            drafters: Vec::new(),
-            drafter_stats: Vec::new(),
+            seats: Vec::new(),
             budget: Budget::new(cost),
             recorder: None,
             reclaim: None,
@@ -125,11 +112,21 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self
     }
 
-    /// Adds a drafter. With several, their trees are merged.
-    pub fn with_drafter(mut self, drafter: Box<dyn Drafter<T>>) -> Self {
+    /// Adds a drafter that requests ask unless they name others. The trees of several are merged.
+    pub fn with_drafter(self, drafter: Box<dyn Drafter<T>>) -> Self {
+        self.with_seat(Seat::new(drafter, true))
+    }
+
+    /// Adds a drafter that only requests which name it ask.
+    pub fn with_drafter_by_name(self, drafter: Box<dyn Drafter<T>>) -> Self {
+        self.with_seat(Seat::new(drafter, false))
+    }
+
+    fn with_seat(mut self, seat: Seat<T>) -> Self {
         assert!(self.sequences.is_empty(), "drafters are set before requests");
-        self.drafter_stats.push(DrafterStats { name: drafter.name(), ..DrafterStats::default() });
-        self.drafters.push(drafter);
+        let name = seat.stats.name;
+        assert!(self.seats.iter().all(|other| other.stats.name != name), "there are two drafters of name {name}");
+        self.seats.push(seat);
         self
     }
 
@@ -149,16 +146,31 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     pub fn admit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let context_size = self.target.context_size();
         request.validate(self.target.vocab_size(), context_size)?;
+        let asks = self.asks(&request.drafters)?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let sequence = request.cached.unwrap_or_else(|| self.cache.open());
         // The last prompt token's row has to be run for its logits.
         self.cache.truncate(sequence, request.prompt.len() - 1);
-        let mut state = Sequence::new(id, sequence, request, context_size, self.drafters.len());
+        let mut state = Sequence::new(id, sequence, request, context_size, asks);
         state.stats.cached_tokens = self.cache.committed(sequence);
         state.waiting = self.sequences.iter().any(|s| s.waiting);
         self.sequences.push(state);
         Ok(id)
+    }
+
+    /// Which drafters a request with these names asks.
+    fn asks(&self, names: &[String]) -> Result<Vec<bool>, RequestError> {
+        let known = || self.seats.iter().map(|seat| seat.stats.name);
+        if let Some(name) = names.iter().find(|name| known().all(|other| other != name.as_str())) {
+            let known = known().collect::<Vec<_>>().join(", ");
+            return Err(RequestError::UnknownDrafter { name: name.clone(), known });
+        }
+        let asked = |seat: &Seat<T>| match names {
+            [] => seat.by_default,
+            names => names.iter().any(|name| name == seat.stats.name),
+        };
+        Ok(self.seats.iter().map(asked).collect())
     }
 
     /// Ends a request at once; false when there is none of this id. Its last event comes with the next step.
@@ -201,10 +213,12 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             self.cache.commit(sequence.sequence, &sequence.verdict.path);
             sequence.advance(&mut self.budget.shared);
         }
-        if !self.drafters.is_empty() {
-            let all = self.sequences.iter_mut();
-            let mut seen: Vec<_> = all.filter_map(|s| s.observation(pass, &self.scratch)).collect();
-            self.drafters.iter_mut().for_each(|drafter| drafter.observe(&mut seen));
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let asking = self.sequences.iter_mut().filter(|s| s.asks[index]);
+            let mut seen: Vec<_> = asking.filter_map(|s| s.observation(pass, &self.scratch)).collect();
+            if !seen.is_empty() {
+                seat.drafter.observe(&mut seen);
+            }
         }
         self.account(begun, drafted, verified);
         self.deliver(sink);
@@ -226,9 +240,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         &self.budget
     }
 
-    /// One per drafter.
-    pub fn drafter_stats(&self) -> &[DrafterStats] {
-        &self.drafter_stats
+    /// What came of each drafter, in the order of their sources.
+    pub fn drafter_stats(&self) -> impl Iterator<Item = &DrafterStats> {
+        self.seats.iter().map(|seat| &seat.stats)
     }
 
     /// The target.

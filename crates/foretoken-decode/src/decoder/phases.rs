@@ -45,27 +45,27 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Asks every drafter and merges what can be used into each sequence's proposal.
     pub(super) fn draft(&mut self) {
         let vocab_size = self.target.vocab_size();
-        for (index, drafter) in self.drafters.iter_mut().enumerate() {
-            let max_draft = self.options.max_draft;
+        let max_draft = self.options.max_draft;
+        for (index, seat) in self.seats.iter_mut().enumerate() {
             let scratch = &self.scratch;
             let mut drafts: Vec<Draft<'_>> = (self.sequences.iter_mut())
-                .filter(|s| s.drafts_wanted())
+                .filter(|s| s.drafts_wanted(index))
                 .map(|s| s.draft(index, max_draft, vocab_size, scratch))
                 .collect();
             if drafts.is_empty() {
-                return;
+                continue;
             }
-            drafter.propose(&mut drafts, &mut self.target, &mut self.cache);
+            seat.drafter.propose(&mut drafts, &mut self.target, &mut self.cache);
             drop(drafts);
-            let stats = &mut self.drafter_stats[index];
+            let stats = &mut seat.stats;
             stats.retired.clear();
-            stats.retired.extend_from_slice(drafter.retired());
-            for sequence in self.sequences.iter_mut().filter(|s| s.drafts_wanted()) {
+            stats.retired.extend_from_slice(seat.drafter.retired());
+            for sequence in self.sequences.iter_mut().filter(|s| s.drafts_wanted(index)) {
                 let limits = sequence.limits(max_draft, vocab_size);
                 let Sequence { drafts, proposal, generation, .. } = sequence;
                 let cuts = merge(proposal, &drafts[index], limits, |t| generation.ends(t), &mut self.map);
                 stats.proposed += drafts[index].len() - 1;
-                stats.unknown_tokens += cuts.unknown;
+                stats.nonsense += cuts.nonsense;
                 stats.over_limit += cuts.over_limit;
             }
         }
@@ -74,7 +74,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Lets the budget choose which guesses are run.
     pub(super) fn choose(&mut self) {
         let base = self.shape();
-        let bidding = |s: &Sequence| s.proposal.len() > 1 && s.drafts_wanted();
+        let bidding = |s: &Sequence| s.proposal.len() > 1 && s.more_wanted();
         let bidders: Vec<usize> = self.batch.iter().copied().filter(|&i| bidding(&self.sequences[i])).collect();
         if bidders.is_empty() {
             return;
@@ -154,11 +154,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     fn remove_finished(&mut self) {
         let before = self.sequences.len();
-        let Self { sequences, drafters, cache, .. } = self;
+        let Self { sequences, seats, cache, .. } = self;
         sequences.retain(|sequence| {
             let ended = sequence.finish.is_some();
             if ended {
-                drafters.iter_mut().for_each(|drafter| drafter.forget(sequence.sequence));
+                seats.iter_mut().for_each(|seat| seat.drafter.forget(sequence.sequence));
                 if !sequence.keep_cache {
                     cache.close(sequence.sequence);
                 }
@@ -175,9 +175,14 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 }
 
 impl Sequence {
-    /// Whether drafters are asked: its last token is in this pass, and more than one token may still come.
-    fn drafts_wanted(&self) -> bool {
+    /// Whether guesses can be used: its last token is in this pass, and more than one token may still come.
+    fn more_wanted(&self) -> bool {
         self.policy != DraftPolicy::Off && self.decides() && self.generation.left() > 1
+    }
+
+    /// Whether this drafter is asked.
+    fn drafts_wanted(&self, drafter: usize) -> bool {
+        self.asks[drafter] && self.more_wanted()
     }
 
     fn bid(&self) -> Bid<'_> {
