@@ -10,9 +10,13 @@
 //! is never 0; scores for guesses below a miss; a cached prompt without a row to run; more rows than a pass may have.
 
 use foretoken_decode::budget::CostTable;
+<<<<<<< HEAD
 use foretoken_decode::drafters::{
     Companion, DraftModel, DraftModelOptions, Drafter, NoDraft, PromptLookup, PromptLookupOptions,
 };
+=======
+use foretoken_decode::drafters::{Drafter, NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix};
+>>>>>>> fbb8c34 (Drafters that copy what followed the same words (suffix) and what past rows found likely (recycle))
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
@@ -43,6 +47,9 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         // It knows less, has another vocabulary, and too small a cache.
         vec![draft_model(ToyModel { order: 1, vocab_size: 11, poison: Some((30, f32::NAN)), ..model.clone() }, 30)],
         vec![lookup(), Box::new(Nonsense(rng())), Box::new(drawer(0.3, 2, 5)), Box::new(Repeater(rng()))],
+        vec![Box::new(Suffix::default())],
+        vec![Box::new(Recycle::default())],
+        vec![Box::new(Suffix::default()), Box::new(Recycle::default()), lookup()],
     ]
 }
 
@@ -51,7 +58,8 @@ fn settings() -> Vec<SamplerSettings> {
     vec![
         SamplerSettings::greedy(),
         base(0.3),
-        base(1.0),
+        base(0.8),
+        base(1.5),
         SamplerSettings { choice: 3, ..base(2.0) },
         SamplerSettings { top_k: 3, ..base(1.0) },
         SamplerSettings { top_p: 0.8, ..base(1.0) },

@@ -3,15 +3,21 @@
 //! To add one: write `drafters/<name>.rs`, list it in [`NAMES`] and [`by_name`], add it to `tests/lossless.rs`. A drafter
 //! cannot change the text, so it may be adaptive, timed and even wrong.
 
+mod best_first;
 mod companion;
 mod draft_model;
 mod none;
 mod prompt_lookup;
+mod rates;
+mod recycle;
+mod suffix;
 
 pub use companion::Companion;
 pub use draft_model::{DraftModel, DraftModelOptions};
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
+pub use recycle::Recycle;
+pub use suffix::Suffix;
 
 use crate::TokenId;
 use crate::acceptors::{Rows, Verdict};
@@ -20,13 +26,15 @@ use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
 
 /// Drafters that need nothing but the text, by the name that `--draft` takes.
-pub const NAMES: &[&str] = &["none", "prompt_lookup"];
+pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle"];
 
 /// A drafter with its default options; `None` for a name not in [`NAMES`].
 pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
     match name {
         "none" => Some(Box::new(NoDraft)),
         "prompt_lookup" => Some(Box::new(PromptLookup::default())),
+        "suffix" => Some(Box::new(Suffix::default())),
+        "recycle" => Some(Box::new(Recycle::default())),
         _ => None,
     }
 }

@@ -83,12 +83,24 @@ impl History {
     pub(super) fn penalise(&self, settings: &SamplerSettings, row: &mut [f32]) {
         for (&token, count) in &self.counts {
             let logit = &mut row[token as usize];
-            let repetition = settings.repetition_penalty;
-            *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
-            if count.in_output > 0 {
-                *logit -= settings.presence_penalty + settings.frequency_penalty * count.in_output as f32;
-            }
+            *logit = count.penalised(settings, *logit);
         }
+    }
+
+    /// The logit of one token after the penalties.
+    pub(super) fn penalised(&self, settings: &SamplerSettings, token: TokenId, logit: f32) -> f32 {
+        self.counts.get(&token).map_or(logit, |count| count.penalised(settings, logit))
+    }
+}
+
+impl Count {
+    fn penalised(self, settings: &SamplerSettings, logit: f32) -> f32 {
+        let repetition = settings.repetition_penalty;
+        let repeated = if logit > 0.0 { logit / repetition } else { logit * repetition };
+        if self.in_output == 0 {
+            return repeated;
+        }
+        repeated - (settings.presence_penalty + settings.frequency_penalty * self.in_output as f32)
     }
 }
 

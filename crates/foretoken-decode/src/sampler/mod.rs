@@ -24,7 +24,7 @@ pub use settings::{SamplerSettings, SettingsError};
 pub use support::Candidate;
 
 use crate::TokenId;
-use foretoken_kernels::Isa;
+use foretoken_kernels::{Isa, ops};
 use row::Row;
 use support::Support;
 
@@ -78,6 +78,18 @@ impl Scratch {
             hits: Vec::new(),
             candidates: Vec::new(),
             best: Vec::new(),
+        }
+    }
+}
+
+impl Scratch {
+    /// The `k` likeliest tokens of a row, best first; none when it cannot be drawn from.
+    fn likeliest(&mut self, logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
+        self.maxima.resize(logits.len().div_ceil(ops::MAX_BLOCK), 0.0);
+        ops::block_max(self.isa, logits, &mut self.maxima);
+        support::top_k(logits, &self.maxima, k, out, &mut self.buffer);
+        if out.first().is_some_and(|best| best.logit == f32::INFINITY) {
+            out.clear();
         }
     }
 }
@@ -159,6 +171,26 @@ impl Sampler {
         Ok(())
     }
 
+    /// [`Sampler::draw_top`] when only some of the row is known: every other token counts as masked. Leaves in
+    /// `candidates` the drawable ones by their noisy scores, best first, at most `k`; logits of NaN or infinity are not.
+    pub fn draw_few(&self, k: usize, candidates: &mut Vec<Candidate>, scratch: &mut Scratch) {
+        for candidate in candidates.iter_mut() {
+            candidate.logit = self.process_one(*candidate);
+        }
+        candidates.retain(|c| c.logit.is_finite());
+        candidates.sort_unstable_by(Candidate::order);
+        let Some(&first) = candidates.first() else { return };
+        if self.settings.temperature > 0.0 {
+            let row = Row::of_list(scratch.isa, first, self.settings.temperature);
+            support::filter_list(row, &self.settings, candidates);
+            scratch.best.clear();
+            gumbel::best_of_list(row, candidates, self.noise(), k, &mut scratch.best);
+            candidates.clear();
+            candidates.extend(scratch.best.iter().map(|&(score, token)| Candidate { token, logit: score as f32 }));
+        }
+        candidates.truncate(k);
+    }
+
     /// Log-probabilities of a token drawn from a row, when they were asked for.
     pub fn logprobs(&self, logits: &[f32], token: TokenId, scratch: &mut Scratch) -> Option<TokenLogprobs> {
         self.logprobs.map(|n_top| TokenLogprobs::new(logits, token, n_top, scratch))
@@ -181,12 +213,28 @@ impl Sampler {
             best.extend(candidates.iter().map(|c| (f64::from(c.logit), c.token)));
             return Ok(());
         }
-        let key = NoiseKey::new(self.settings.seed, self.settings.choice, position as u64, Purpose::Token);
+        let key = self.noise();
         match support::filter(row, &self.settings, candidates, buffer) {
             Support::Listed => gumbel::best_of_list(row, candidates, key, k, best),
             Support::UpTo(last) => gumbel::best_of_row(row, last, key, k, hits, best),
         }
         Ok(())
+    }
+
+    /// The noise at the current position.
+    fn noise(&self) -> NoiseKey {
+        NoiseKey::new(self.settings.seed, self.settings.choice, self.position() as u64, Purpose::Token)
+    }
+
+    /// One token's logit after bias, penalties and masks.
+    fn process_one(&self, Candidate { token, logit }: Candidate) -> f32 {
+        if self.position() < self.banned_until && self.banned.contains(&token) {
+            return f32::NEG_INFINITY;
+        }
+        let penalises = self.settings.penalises();
+        let logit = if penalises { self.history.penalised(&self.settings, token, logit) } else { logit };
+        let biases = self.settings.logit_bias.iter().filter(|bias| bias.0 == token);
+        biases.fold(logit, |logit, bias| logit + bias.1)
     }
 
     /// The row after bias, penalties and masks: the row itself when there is nothing to do.

@@ -5,6 +5,7 @@ use foretoken_kernels::ops::{self, MAX_BLOCK};
 
 use super::SampleError;
 use super::noise::GUMBEL_MAX;
+use super::support::Candidate;
 use crate::TokenId;
 
 /// A row that can be drawn from: no NaN, not all masked. Blocks of [`MAX_BLOCK`] tokens carry their maximum, so that most
@@ -46,6 +47,11 @@ impl<'a> Row<'a> {
         maxima.resize(logits.len().div_ceil(MAX_BLOCK), 0.0);
         ops::block_max(isa, logits, maxima);
         Self { isa, logits, max, argmax, temperature, maxima }
+    }
+
+    /// Stands for a row of which only a list of candidates is known, the likeliest of them `best`.
+    pub fn of_list(isa: Isa, best: Candidate, temperature: f32) -> Self {
+        Self { isa, logits: &[], max: best.logit, argmax: best.token, temperature, maxima: &[] }
     }
 
     /// `(logit - max) / T` in f32: what filters and bounds use. Monotone in the logit.

@@ -50,11 +50,7 @@ pub(super) fn filter(
     let min_z = if settings.min_p > 0.0 { libm::logf(settings.min_p) } else { f32::NEG_INFINITY };
     if settings.top_k > 0 && settings.top_k < row.logits.len() {
         top_k(row.logits, row.maxima(), settings.top_k, listed, buffer);
-        if settings.top_p < 1.0 {
-            let total = listed.iter().map(|c| weight(row.z(c.logit))).sum::<f64>();
-            listed.truncate(crossing(row, listed, f64::from(settings.top_p) * total, 0.0) + 1);
-        }
-        listed.truncate(listed.partition_point(|c| row.z(c.logit) >= min_z).max(1));
+        cut_list(row, settings.top_p, min_z, listed);
         return if listed.len() <= SHORT { Support::Listed } else { Support::UpTo(listed[listed.len() - 1]) };
     }
     let mut last = Candidate { token: TokenId::MAX, logit: f32::MIN };
@@ -65,6 +61,24 @@ pub(super) fn filter(
         last = Candidate { token: TokenId::MAX, logit: lowest_logit(row, min_z) };
     }
     Support::UpTo(last)
+}
+
+/// Top-k, top-p and min-p of a short list, not empty and in order, as if it were the whole row.
+pub(super) fn filter_list(row: Row<'_>, settings: &SamplerSettings, listed: &mut Vec<Candidate>) {
+    if settings.top_k > 0 {
+        listed.truncate(settings.top_k);
+    }
+    let min_z = if settings.min_p > 0.0 { libm::logf(settings.min_p) } else { f32::NEG_INFINITY };
+    cut_list(row, settings.top_p, min_z, listed);
+}
+
+/// Keeps the candidates up to the one that crosses `top_p` of their sum, and of these those from `min_z` on.
+fn cut_list(row: Row<'_>, top_p: f32, min_z: f32, listed: &mut Vec<Candidate>) {
+    if top_p < 1.0 {
+        let total = listed.iter().map(|c| weight(row.z(c.logit))).sum::<f64>();
+        listed.truncate(crossing(row, listed, f64::from(top_p) * total, 0.0) + 1);
+    }
+    listed.truncate(listed.partition_point(|c| row.z(c.logit) >= min_z).max(1));
 }
 
 /// The lowest logit whose z reaches `min_z`: filters compare z, the draw compares logits.

@@ -1,0 +1,81 @@
+//! Unrolls what a drafter knows into a tree, the likeliest path first: whatever is trimmed later was worth less.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::Draft;
+use crate::TokenId;
+use crate::tree::NodeId;
+
+/// A possible next token and its chance to be drawn, given that its parent is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Guess {
+    pub token: TokenId,
+    pub p: f32,
+}
+
+/// Paths less likely than this are not followed: hardly any machine could make them pay.
+const LEAST: f32 = 0.004;
+
+/// A guess that waits for its place in the tree, and the state of the text before it.
+struct Waiting<S> {
+    path_p: f32,
+    parent: NodeId,
+    guess: Guess,
+    before: S,
+}
+
+impl<S> PartialEq for Waiting<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<S> Eq for Waiting<S> {}
+
+impl<S> PartialOrd for Waiting<S> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<S> Ord for Waiting<S> {
+    /// The likeliest path first, then the earlier parent.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.path_p.total_cmp(&other.path_p).then(other.parent.cmp(&self.parent))
+    }
+}
+
+/// Fills a draft up to its limits. `guesses` says what may follow a node, given the state of the text that ends with it,
+/// each token once; `after` is the state one token further.
+pub(super) fn grow<S: Copy>(
+    draft: &mut Draft<'_>,
+    start: S,
+    mut guesses: impl FnMut(&mut Draft<'_>, NodeId, S, &mut Vec<Guess>),
+    mut after: impl FnMut(S, TokenId) -> S,
+) {
+    let anchor = draft.tree.anchor();
+    let deepest = draft.tree.nodes()[anchor].depth as usize + draft.limits.max_depth;
+    let mut waiting = BinaryHeap::new();
+    let mut found = Vec::new();
+    let mut left = draft.limits.max_nodes;
+    let mut open = Some((anchor, 1.0, start));
+    loop {
+        if let Some((node, path_p, state)) = open
+            && (draft.tree.nodes()[node].depth as usize) < deepest
+        {
+            found.clear();
+            guesses(draft, node, state, &mut found);
+            let known = found.iter().filter(|guess| (guess.token as usize) < draft.limits.vocab_size);
+            let children = known.map(|&guess| Waiting { path_p: path_p * guess.p, parent: node, guess, before: state });
+            waiting.extend(children.filter(|child| child.path_p >= LEAST));
+        }
+        if left == 0 {
+            return;
+        }
+        let Some(Waiting { path_p, parent, guess, before }) = waiting.pop() else { return };
+        let node = draft.push(parent, guess.token, guess.p);
+        left -= 1;
+        open = (left > 0).then(|| (node, path_p, after(before, guess.token)));
+    }
+}

@@ -1,0 +1,298 @@
+//! A suffix automaton that grows token by token: every substring of its texts, what followed it, and how often.
+//!
+//! Blumer et al. 1985, in the on-line form for several texts. A state stands for substrings that end at the same places;
+//! its link for their longest suffix that also ends elsewhere. At most two states and three edges a token.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use crate::TokenId;
+use crate::sampler::TokenHasher;
+
+/// Index of a state; 0 is the empty string.
+type StateId = u32;
+
+const ROOT: StateId = 0;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    /// Length of its longest string.
+    len: u32,
+    link: StateId,
+    /// Places where its strings end.
+    count: u32,
+    /// The token count of the automaton when it was last seen.
+    latest: u32,
+    first_edge: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    token: TokenId,
+    target: StateId,
+    next: u32,
+}
+
+/// A suffix of a text, as far as an automaton knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Match {
+    state: StateId,
+    /// Tokens that match.
+    pub len: u32,
+}
+
+/// What followed a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Continuation {
+    /// The token.
+    pub token: TokenId,
+    /// How often it followed.
+    pub count: u32,
+    /// Larger when it followed more recently.
+    pub latest: u32,
+}
+
+/// The automaton of some texts.
+#[derive(Debug)]
+pub(super) struct Automaton {
+    states: Vec<State>,
+    edges: Vec<Edge>,
+    index: HashMap<u64, u32, BuildHasherDefault<TokenHasher>>,
+    last: StateId,
+    n_tokens: u32,
+}
+
+impl Default for Automaton {
+    fn default() -> Self {
+        let root = State { len: 0, link: NONE, count: 0, latest: 0, first_edge: NONE };
+        Self { states: vec![root], edges: Vec::new(), index: HashMap::default(), last: ROOT, n_tokens: 0 }
+    }
+}
+
+impl Automaton {
+    /// Links followed to count a new occurrence. In text, suffixes that occurred before are few; in `a a a a` there is one
+    /// for each length, and only the longest are counted exactly.
+    const COUNTED: usize = 48;
+
+    /// Tokens taken in.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens as usize
+    }
+
+    /// Begins a new text.
+    pub fn separate(&mut self) {
+        self.last = ROOT;
+    }
+
+    /// Appends a token to the text.
+    pub fn push(&mut self, token: TokenId) {
+        self.n_tokens += 1;
+        self.last = match self.edge(self.last, token) {
+            Some(edge) => self.split(self.last, edge),
+            None => self.append(token),
+        };
+        let mut state = self.last;
+        for _ in 0..Self::COUNTED {
+            if state == ROOT {
+                break;
+            }
+            let seen = &mut self.states[state as usize];
+            (seen.count, seen.latest) = (seen.count + 1, self.n_tokens);
+            state = seen.link;
+        }
+    }
+
+    /// The longest suffix of the text that occurred before.
+    pub fn repeated(&self) -> Match {
+        let link = self.states[self.last as usize].link;
+        if link == NONE { Match::default() } else { Match { state: link, len: self.states[link as usize].len } }
+    }
+
+    /// The longest known suffix of a matched text one token further.
+    pub fn advance(&self, matched: Match, token: TokenId) -> Match {
+        let Match { mut state, mut len } = self.settle(matched);
+        loop {
+            if let Some(edge) = self.edge(state, token) {
+                return self.settle(Match { state: self.edges[edge].target, len: len + 1 });
+            }
+            if state == ROOT {
+                return Match::default();
+            }
+            state = self.states[state as usize].link;
+            len = self.states[state as usize].len;
+        }
+    }
+
+    /// The longest proper suffix of a match that something else followed too; the empty match at last.
+    pub fn shorter(&self, matched: Match) -> Match {
+        let state = self.states[self.settle(matched).state as usize].link;
+        if state == NONE { Match::default() } else { Match { state, len: self.states[state as usize].len } }
+    }
+
+    /// What followed a match, newest kinds first, at most `most` of them.
+    pub fn continuations(&self, matched: Match, most: usize) -> impl Iterator<Item = Continuation> + '_ {
+        let state = &self.states[self.settle(matched).state as usize];
+        let edges =
+            std::iter::successors(self.edges.get(state.first_edge as usize), |edge| self.edges.get(edge.next as usize));
+        edges.take(most).map(|edge| {
+            let target = &self.states[edge.target as usize];
+            Continuation { token: edge.token, count: target.count, latest: target.latest }
+        })
+    }
+
+    /// A match whose state has been split since: the state that stands for it now.
+    fn settle(&self, mut matched: Match) -> Match {
+        loop {
+            let link = self.states[matched.state as usize].link;
+            if link == NONE || matched.len > self.states[link as usize].len {
+                return matched;
+            }
+            matched.state = link;
+        }
+    }
+
+    fn edge(&self, state: StateId, token: TokenId) -> Option<usize> {
+        self.index.get(&key(state, token)).map(|&edge| edge as usize)
+    }
+
+    fn add_edge(&mut self, state: StateId, token: TokenId, target: StateId) {
+        let edge = self.edges.len() as u32;
+        let first = std::mem::replace(&mut self.states[state as usize].first_edge, edge);
+        self.edges.push(Edge { token, target, next: first });
+        self.index.insert(key(state, token), edge);
+    }
+
+    /// The state of the text one token further, for a token that never followed it.
+    fn append(&mut self, token: TokenId) -> StateId {
+        let new = self.states.len() as StateId;
+        let len = self.states[self.last as usize].len + 1;
+        self.states.push(State { len, link: ROOT, count: 0, latest: 0, first_edge: NONE });
+        let mut state = self.last;
+        loop {
+            if let Some(edge) = self.edge(state, token) {
+                self.states[new as usize].link = self.split(state, edge);
+                return new;
+            }
+            self.add_edge(state, token, new);
+            state = self.states[state as usize].link;
+            if state == NONE {
+                return new;
+            }
+        }
+    }
+
+    /// The state of `state`'s longest string and the edge's token: the edge's target, or a part split off it when that
+    /// stands for longer strings too.
+    fn split(&mut self, mut state: StateId, edge: usize) -> StateId {
+        let Edge { token, target, .. } = self.edges[edge];
+        let len = self.states[state as usize].len + 1;
+        let whole = self.states[target as usize];
+        if whole.len == len {
+            return target;
+        }
+        let part = self.states.len() as StateId;
+        self.states.push(State { len, first_edge: NONE, ..whole });
+        // Copied oldest first, so that the order stays.
+        let mut copied = Vec::new();
+        let mut next = whole.first_edge;
+        while let Some(edge) = self.edges.get(next as usize) {
+            copied.push((edge.token, edge.target));
+            next = edge.next;
+        }
+        copied.into_iter().rev().for_each(|(token, target)| self.add_edge(part, token, target));
+        self.states[target as usize].link = part;
+        while let Some(edge) = self.edge(state, token)
+            && self.edges[edge].target == target
+        {
+            self.edges[edge].target = part;
+            state = self.states[state as usize].link;
+            if state == NONE {
+                break;
+            }
+        }
+        part
+    }
+}
+
+fn key(state: StateId, token: TokenId) -> u64 {
+    u64::from(state) << 32 | u64::from(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rng() -> impl FnMut(u32) -> u32 {
+        let mut state = 3u64;
+        move |n| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % n
+        }
+    }
+
+    /// Continuations of `pattern` in `texts`, sorted by token.
+    fn searched(texts: &[Vec<TokenId>], pattern: &[TokenId]) -> Vec<(TokenId, u32)> {
+        let mut counts = std::collections::BTreeMap::new();
+        for text in texts {
+            for end in pattern.len()..text.len() {
+                if text[..end].ends_with(pattern) {
+                    *counts.entry(text[end]).or_insert(0) += 1;
+                }
+            }
+        }
+        counts.into_iter().collect()
+    }
+
+    fn found(automaton: &Automaton, matched: Match) -> Vec<(TokenId, u32)> {
+        let mut found: Vec<_> = automaton.continuations(matched, usize::MAX).map(|c| (c.token, c.count)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn it_knows_every_substring_and_how_often_each_token_followed() {
+        let mut random = rng();
+        for alphabet in [1, 2, 3, 8] {
+            let (mut automaton, mut texts) = (Automaton::default(), vec![Vec::new()]);
+            let (mut cursor, mut walked) = (Match::default(), Vec::new());
+            for i in 0..400 {
+                if i % 90 == 89 && alphabet > 1 {
+                    automaton.separate();
+                    texts.push(Vec::new());
+                }
+                let token = random(alphabet);
+                automaton.push(token);
+                texts.last_mut().unwrap().push(token);
+
+                // Another text is followed along: a cursor outlives the splits made since.
+                let token = random(alphabet);
+                walked.push(token);
+                cursor = automaton.advance(cursor, token);
+                let known = |pattern: &[TokenId]| texts.iter().any(|t| t.windows(pattern.len()).any(|w| w == pattern));
+                let longest = (1..=walked.len().min(60)).rev().find(|&n| known(&walked[walked.len() - n..]));
+                let exact = walked.len() < 60 || cursor.len < 60;
+                if exact && longest.is_some_and(|n| cursor.len as usize <= n) && alphabet > 1 {
+                    // The text may have grown under the cursor; what it holds is a known suffix all the same.
+                    let pattern = &walked[walked.len() - cursor.len as usize..];
+                    assert!(known(pattern));
+                    assert_eq!(found(&automaton, cursor), searched(&texts, pattern), "after {pattern:?}");
+                }
+            }
+            let text = texts.last().unwrap();
+            let longest = (0..text.len()).rev().find(|&n| {
+                let suffix = &text[text.len() - n..];
+                let places: usize =
+                    texts.iter().map(|t| t.windows(n.max(1)).filter(|w| n > 0 && *w == suffix).count()).sum();
+                n == 0 || places > 1
+            });
+            let repeated = automaton.repeated();
+            assert_eq!(repeated.len as usize, longest.unwrap());
+            if alphabet > 1 {
+                let pattern = &text[text.len() - repeated.len as usize..];
+                assert_eq!(found(&automaton, repeated), searched(&texts, pattern));
+            }
+            assert!(automaton.states.len() <= 2 * 400 && automaton.edges.len() <= 3 * 400 + 4);
+        }
+    }
+}
