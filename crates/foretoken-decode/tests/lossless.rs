@@ -10,13 +10,9 @@
 //! is never 0; scores for guesses below a miss; a cached prompt without a row to run; more rows than a pass may have.
 
 use foretoken_decode::budget::CostTable;
-<<<<<<< HEAD
 use foretoken_decode::drafters::{
-    Companion, DraftModel, DraftModelOptions, Drafter, NoDraft, PromptLookup, PromptLookupOptions,
+    Companion, DraftModel, DraftModelOptions, Drafter, NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix,
 };
-=======
-use foretoken_decode::drafters::{Drafter, NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix};
->>>>>>> fbb8c34 (Drafters that copy what followed the same words (suffix) and what past rows found likely (recycle))
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};

@@ -186,6 +186,11 @@ where
         }
     }
 
+    /// Makes the drafters drop what they learned from requests that are over: for measuring. Panics while there are others.
+    pub fn unlearn(&mut self) {
+        self.decoder.unlearn();
+    }
+
     fn take_cached(&mut self, prompt: &[TokenId]) -> Option<SequenceId> {
         let (kept, shared) = lock(&self.prefixes).take(prompt)?;
         self.decoder.cache_mut().truncate(kept.sequence, shared);

@@ -245,6 +245,12 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self.seats.iter().map(|seat| &seat.stats)
     }
 
+    /// Makes every drafter drop what it learned from requests that are over. Panics while there are others.
+    pub fn unlearn(&mut self) {
+        assert!(self.is_idle(), "drafters unlearn between requests");
+        self.seats.iter_mut().for_each(|seat| seat.drafter.unlearn());
+    }
+
     /// The target.
     pub fn target(&self) -> &T {
         &self.target

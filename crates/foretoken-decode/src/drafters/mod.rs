@@ -58,6 +58,10 @@ pub trait Drafter<T: Target>: Send {
 
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
+
+    /// Drops what it learned from sequences that are over, between requests: a measurement must not profit from having
+    /// answered the same prompt before.
+    fn unlearn(&mut self) {}
 }
 
 /// Sequences that a drafter gave up.

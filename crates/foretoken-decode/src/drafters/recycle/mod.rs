@@ -162,4 +162,8 @@ impl<T: Target> Drafter<T> for Recycle {
             }
         }
     }
+
+    fn unlearn(&mut self) {
+        *self = Self::default();
+    }
 }

@@ -227,4 +227,8 @@ impl<T: Target> Drafter<T> for Suffix {
             Self::store_of(&mut self.store, sequence).add(&text.output);
         }
     }
+
+    fn unlearn(&mut self) {
+        *self = Self::default();
+    }
 }
