@@ -92,7 +92,9 @@ impl Sequence {
         self.start = cached;
         self.tree.reset(&self.tokens[cached..end]);
         self.placed.clear();
-        self.proposal.reset(&self.tokens[self.tokens.len() - 1..]);
+        let anchor = &self.tokens[self.tokens.len() - 1..];
+        self.proposal.reset(anchor);
+        self.drafts.iter_mut().for_each(|tree| tree.reset(anchor));
         self.wants.clear();
         self.wants.resize(end - cached, Want::Nothing);
         if end == self.tokens.len() {
@@ -121,20 +123,11 @@ impl Sequence {
     }
 
     /// A draft for drafter `index` to fill.
-    pub fn draft<'a>(
-        &'a mut self,
-        index: usize,
-        max_nodes: usize,
-        vocab_size: usize,
-        scratch: &'a RefCell<Scratch>,
-    ) -> Draft<'a> {
-        let limits = self.limits(max_nodes, vocab_size);
-        let tree = &mut self.drafts[index];
-        tree.reset(&self.tokens[self.tokens.len() - 1..]);
+    pub fn draft<'a>(&'a mut self, index: usize, limits: Limits, scratch: &'a RefCell<Scratch>) -> Draft<'a> {
         Draft {
             sequence: self.sequence,
             tokens: &self.tokens,
-            tree,
+            tree: &mut self.drafts[index],
             source: source_of(index),
             limits,
             draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),
@@ -193,7 +186,9 @@ impl Sequence {
             n => self.stats.count(&self.tree, n),
         }
         if !tokens.is_empty() && self.policy != DraftPolicy::Off {
-            self.acceptance.score(&self.proposal, tokens, shared);
+            for (index, tree) in self.drafts.iter().enumerate().filter(|(index, _)| self.asks[*index]) {
+                self.acceptance.score(source_of(index), tree, tokens, shared);
+            }
         }
     }
 

@@ -82,10 +82,17 @@ pub struct PassTrace {
     pub accepted: usize,
     /// Time to propose and trim.
     pub draft: Duration,
+    /// Of this, each drafter's, in the order of their sources.
+    pub draft_by: Vec<Duration>,
     /// Time of the target's pass.
     pub verify: Duration,
     /// Time from the end of the pass before to the end of this one, less `draft` and `verify`.
     pub rest: Duration,
+    /// What `draft`, `verify` and `rest` together were expected to be, before the pass.
+    pub predicted: Duration,
+    /// Why these guesses were chosen, when the choice is another kind than the pass before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// One entry per sequence of the pass.
     pub sequences: Vec<SequenceTrace>,
 }

@@ -81,9 +81,12 @@ impl TokenTree {
         self.nodes.truncate(self.given);
     }
 
-    /// Raises a guess's estimated probability to at least `p`.
-    pub fn raise(&mut self, node: NodeId, p: f32) {
-        self.nodes[node].p = self.nodes[node].p.max(p);
+    /// Gives a guess to whoever is surer of it.
+    pub fn raise(&mut self, node: NodeId, source: Source, p: f32) {
+        let node = &mut self.nodes[node];
+        if p > node.p {
+            (node.source, node.p) = (source, p);
+        }
     }
 
     /// The last given node.

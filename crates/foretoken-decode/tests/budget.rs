@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use foretoken_decode::budget::{CostModel, CostTable, PassShape, Prior};
-use foretoken_decode::drafters::PromptLookup;
+use foretoken_decode::budget::{CostModel, CostTable, DraftCost, PassShape, Prior};
+use foretoken_decode::drafters::{Draft, Drafter, PromptLookup};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, PassTrace, Recorder, Replay, Request};
+use foretoken_testkit::adversaries::Drawer;
 use foretoken_testkit::{Rng, ToyCache, ToyClock, ToyModel, ToyTarget, ToyText};
 
 #[derive(Clone, Default)]
@@ -20,13 +21,13 @@ impl Recorder for Tape {
 /// Costs like those of a small machine: T(2)/T(1) = 1.03, T(3) 1.55, T(4) 2.06.
 fn two_cores() -> CostTable {
     let rows = (1..=32).map(|n| f64::max(1.0 + 0.03 * (n as f64 - 1.0).min(1.0), 0.515 * n as f64) * 0.02).collect();
-    CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0 }
+    CostTable { rows, ..CostTable::linear(1.0, 1.0) }
 }
 
 /// Costs of many cores: eight rows are nearly free.
 fn many_cores() -> CostTable {
     let rows = (1..=32).map(|n| 0.02 * (1.0 + 0.01 * (n - 1) as f64).max(0.125 * n as f64)).collect();
-    CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0 }
+    CostTable { rows, ..CostTable::linear(1.0, 1.0) }
 }
 
 /// Passes of one request of 600 tokens over a model whose positions in `hostile` never repeat.
@@ -241,4 +242,71 @@ fn a_bad_cost_file_is_refused_with_its_reason() {
     assert!(check(&[1.0, 0.5]).unwrap_err().contains("must not fall"));
     assert!(check(&[0.0, 0.5]).unwrap_err().contains("above 0"));
     assert!(check(&[1.0, f64::NAN]).unwrap_err().contains("NaN"));
+}
+
+/// A drafter that takes time.
+struct Dear {
+    inner: Drawer,
+    cost: DraftCost,
+}
+
+impl Drafter<ToyTarget> for Dear {
+    fn name(&self) -> &'static str {
+        "dear"
+    }
+
+    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut ToyTarget, cache: &mut ToyCache) {
+        self.inner.depth = drafts.iter().map(|draft| draft.limits.max_depth).max().unwrap_or(0).min(8);
+        self.inner.propose(drafts, target, cache);
+    }
+
+    fn cost(&self) -> DraftCost {
+        self.cost
+    }
+}
+
+/// Passes of one request of 600 tokens with a drafter that is wrong with this chance and takes so long for each depth.
+fn with_dear(wrong: f32, seconds: f64) -> Vec<PassTrace> {
+    let model = ToyModel { scale: 8.0, ..ToyModel::default() };
+    let tape = Tape::default();
+    let inner = Drawer { model: model.clone(), wrong, siblings: 1, depth: 8, rng: Rng::new(4) };
+    let cost = DraftCost { depth: seconds, ..DraftCost::default() };
+    let mut decoder =
+        Decoder::new(ToyTarget::new(model), ToyCache::new(16, 1000, 1), ToyText, (), CostModel::fixed(many_cores()))
+            .with_drafter(Box::new(Dear { inner, cost }))
+            .with_recorder(Box::new(tape.clone()));
+    let mut request = Request::new(vec![1, 2, 3]);
+    (request.max_tokens, request.sampler) = (Some(600), SamplerSettings::greedy());
+    decoder.admit(request).unwrap();
+    while decoder.step(&mut |_| {}).unwrap() {}
+    let passes = tape.0.lock().unwrap().clone();
+    passes
+}
+
+/// Seconds of the passes by the table, with drafting, against plain decoding.
+fn speedup(passes: &[PassTrace]) -> f64 {
+    let plain = 600.0 * many_cores().trunk(1);
+    plain / passes.iter().map(|pass| pass.predicted.as_secs_f64()).sum::<f64>()
+}
+
+#[test]
+fn drafting_that_takes_time_is_asked_for_only_where_it_pays() {
+    let asked = |passes: &[PassTrace]| passes.iter().filter(|pass| !pass.sequences[0].proposed.is_empty()).count();
+    // A row takes 20 ms here.
+    let passes = with_dear(0.0, 0.002);
+    assert!(passes.len() < 120 && speedup(&passes) > 2.5, "{} passes, {}", passes.len(), speedup(&passes));
+    let passes = with_dear(0.0, 0.03);
+    assert!(asked(&passes) < 5 && speedup(&passes) > 0.99, "{} asked, {}", asked(&passes), speedup(&passes));
+    let passes = with_dear(1.0, 0.002);
+    assert!(asked(&passes) < 40 && speedup(&passes) > 0.97, "{} asked, {}", asked(&passes), speedup(&passes));
+    assert!(asked(&passes[40..]) > 0, "it is tried again now and then");
+}
+
+#[test]
+fn a_change_of_mind_is_explained() {
+    let passes = trace(many_cores(), 300..500, 1, DraftPolicy::Budget);
+    let whys: Vec<&str> = passes.iter().filter_map(|pass| pass.why.as_deref()).collect();
+    assert!(whys.len() > 3 && whys.len() < passes.len() / 2, "{} of {}", whys.len(), passes.len());
+    assert!(whys.iter().any(|why| why.contains("of prompt_lookup: they promise")), "{whys:?}");
+    assert!(whys.iter().any(|why| why.starts_with("no guesses")), "{whys:?}");
 }

@@ -1,16 +1,33 @@
 //! How often guesses come true: by drafter, depth and the confidence that the drafter gave, with forgetting.
 //!
+//! Two layers. What all texts have taught is a table of frequencies. What this text adds is a shift of the odds, by drafter
+//! and by its confidence, learned by gradient steps on the log loss (online logistic calibration): a few surprises move
+//! every estimate of a drafter, also those of depths and confidences that this text has not seen yet.
+//!
 //! Every proposal is scored against the text that came, whether its rows were run or not. That costs nothing, so an
 //! estimate stays fresh while nothing is drafted, and drafting returns by itself when it would pay again.
+
+use serde::{Deserialize, Serialize};
 
 use crate::TokenId;
 use crate::tree::{Node, NodeId, Source, TokenTree};
 
 const DEPTHS: usize = 8;
-const BUCKETS: usize = 4;
+/// Upper ends of the classes of confidence.
+const CLASSES: [f32; 10] = [0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 1.0];
+
+/// Class of a confidence.
+fn class(p: f32) -> usize {
+    CLASSES.iter().position(|&end| p <= end).unwrap_or(CLASSES.len() - 1)
+}
+
+/// Row of the table for a depth below the anchor, from 1.
+fn row(depth: usize) -> usize {
+    (depth.max(1) - 1).min(DEPTHS - 1)
+}
 
 /// Decaying counts of guesses whose parent came true.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Cell {
     hits: f32,
     trials: f32,
@@ -18,14 +35,16 @@ struct Cell {
 
 impl Cell {
     /// What is believed at first counts as this many trials, and is forgotten like any other.
-    const PRIOR_TRIALS: f32 = 2.0;
+    const PRIOR_TRIALS: f32 = 4.0;
+    /// About the last 200 trials count.
+    const KEEP: f32 = 0.995;
 
-    fn observe(&mut self, hit: bool, keep: f32, prior: f32) {
+    fn observe(&mut self, hit: bool, prior: f32) {
         if self.trials == 0.0 {
             *self = Self { hits: prior * Self::PRIOR_TRIALS, trials: Self::PRIOR_TRIALS };
         }
-        self.hits = self.hits * keep + f32::from(u8::from(hit));
-        self.trials = self.trials * keep + 1.0;
+        self.hits = self.hits * Self::KEEP + f32::from(u8::from(hit));
+        self.trials = self.trials * Self::KEEP + 1.0;
     }
 
     fn mean_or(&self, prior: f32) -> f32 {
@@ -33,108 +52,177 @@ impl Cell {
     }
 }
 
-/// One table of estimates.
-#[derive(Clone, Debug, Default)]
-pub struct Acceptance {
-    cells: Vec<[[Cell; BUCKETS]; DEPTHS]>,
-}
-
-impl Acceptance {
-    fn cell(&self, node: &Node, depth: usize) -> Cell {
-        let index = (depth.max(1) - 1).min(DEPTHS - 1);
-        self.cells.get(node.source.0 as usize).map_or(Cell::default(), |table| table[index][bucket(node.p)])
-    }
-
-    fn observe(&mut self, node: &Node, depth: usize, hit: bool, keep: f32, prior: f32) {
-        let source = node.source.0 as usize;
-        if self.cells.len() <= source {
-            self.cells.resize(source + 1, Default::default());
-        }
-        let index = (depth.max(1) - 1).min(DEPTHS - 1);
-        self.cells[source][index][bucket(node.p)].observe(hit, keep, prior);
-    }
-}
-
-/// Quarters of the confidence.
-fn bucket(p: f32) -> usize {
-    ((p.clamp(0.0, 1.0) * BUCKETS as f32) as usize).min(BUCKETS - 1)
+/// One drafter over all texts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Table {
+    /// `[depth][class]`: a guess of this confidence came true.
+    guesses: [[Cell; CLASSES.len()]; DEPTHS],
+    /// `[depth]`: one of the siblings came true, whatever their confidence.
+    any: [Cell; DEPTHS],
 }
 
 /// Estimates over all sequences: where a new sequence starts.
-#[derive(Clone, Debug, Default)]
-pub struct SharedAcceptance(Acceptance);
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SharedAcceptance {
+    /// By source.
+    tables: Vec<Table>,
+}
 
 impl SharedAcceptance {
-    /// About the last 100 trials count.
-    const KEEP: f32 = 0.99;
+    fn table(&mut self, source: Source) -> &mut Table {
+        let index = source.0 as usize;
+        if self.tables.len() <= index {
+            self.tables.resize(index + 1, Table::default());
+        }
+        &mut self.tables[index]
+    }
 
-    fn estimate(&self, node: &Node, depth: usize) -> f32 {
-        self.0.cell(node, depth).mean_or(node.p)
+    fn guess(&self, source: Source, depth: usize, p: f32) -> f32 {
+        let cell = self.tables.get(source.0 as usize).map(|table| table.guesses[row(depth)][class(p)]);
+        cell.unwrap_or_default().mean_or(p)
+    }
+
+    fn any(&self, source: Source, depth: usize) -> f32 {
+        let cell = self.tables.get(source.0 as usize).map(|table| table.any[row(depth)]);
+        cell.unwrap_or_default().mean_or(ANY_PRIOR)
     }
 }
 
-/// Estimates of one sequence, and the guess whose truth is not yet known to its end.
-#[derive(Clone, Debug)]
-pub struct SequenceAcceptance {
-    own: Acceptance,
-    /// A proposal that has come true down to `open`.
-    tree: TokenTree,
-    open: Option<NodeId>,
+/// Chance that one of a drafter's guesses comes true before anything is known of it.
+const ANY_PRIOR: f32 = 0.7;
+
+/// What one text adds to the shared estimates of one drafter: factors on the odds.
+#[derive(Clone, Copy, Debug)]
+struct Shift {
+    /// On every guess.
+    all: f32,
+    /// On guesses of low and of high confidence.
+    halves: [f32; 2],
+    /// On the chance that any sibling comes true.
+    any: f32,
 }
 
-impl Default for SequenceAcceptance {
+impl Default for Shift {
     fn default() -> Self {
-        Self { own: Acceptance::default(), tree: TokenTree::new(&[0]), open: None }
+        Self { all: 1.0, halves: [1.0; 2], any: 1.0 }
     }
+}
+
+impl Shift {
+    /// Steps of the gradient descent: after 32 misses hardly any belief is left, and after a few hits it is back.
+    const RATE_ALL: f32 = 0.5;
+    const RATE_HALF: f32 = 0.3;
+    /// Greatest factor.
+    const MOST: f32 = 1000.0;
+
+    fn half(p: f32) -> usize {
+        usize::from(p > 0.5)
+    }
+
+    fn guess(&self, shared: f32, p: f32) -> f32 {
+        shifted(shared, self.all * self.halves[Self::half(p)])
+    }
+
+    fn observe_guess(&mut self, hit: bool, shared: f32, p: f32) {
+        let error = f32::from(u8::from(hit)) - self.guess(shared, p);
+        step(&mut self.all, Self::RATE_ALL * error);
+        step(&mut self.halves[Self::half(p)], Self::RATE_HALF * error);
+    }
+
+    fn observe_any(&mut self, hit: bool, shared: f32) {
+        let error = f32::from(u8::from(hit)) - shifted(shared, self.any);
+        step(&mut self.any, (Self::RATE_ALL + Self::RATE_HALF) * error);
+    }
+}
+
+/// `p` with its odds times `factor`.
+fn shifted(p: f32, factor: f32) -> f32 {
+    let p = p.clamp(0.001, 0.999);
+    let odds = p / (1.0 - p) * factor;
+    odds / (1.0 + odds)
+}
+
+fn step(factor: &mut f32, log: f32) {
+    *factor = (*factor * libm::expf(log)).clamp(1.0 / Shift::MOST, Shift::MOST);
+}
+
+/// Estimates of one sequence, and the guesses whose truth is not yet known to their end.
+#[derive(Clone, Debug, Default)]
+pub struct SequenceAcceptance {
+    /// By source.
+    shifts: Vec<Shift>,
+    /// By source: a proposal that has come true down to a node, with guesses below it.
+    open: Vec<Option<(TokenTree, NodeId)>>,
 }
 
 impl SequenceAcceptance {
-    /// About the last 8 trials count: after 32 misses hardly any belief is left, and after a few hits it is back.
-    const KEEP: f32 = 0.87;
-
-    /// Estimated chance that `node`, `depth` below the anchor, comes true given its parent.
-    pub fn estimate(&self, node: &Node, depth: usize, shared: &SharedAcceptance) -> f32 {
-        self.own.cell(node, depth).mean_or(shared.estimate(node, depth))
+    /// Estimated chance that `guess`, `depth` below the anchor, comes true given its parent.
+    pub fn estimate(&self, guess: &Node, depth: usize, shared: &SharedAcceptance) -> f32 {
+        let shift = self.shifts.get(guess.source.0 as usize).copied().unwrap_or_default();
+        shift.guess(shared.guess(guess.source, depth, guess.p), guess.p)
     }
 
-    /// Scores a proposal, made before these tokens came, and the open one from earlier passes.
-    pub fn score(&mut self, proposal: &TokenTree, tokens: &[TokenId], shared: &mut SharedAcceptance) {
-        let end = self.own.walk(proposal, proposal.anchor(), tokens, shared);
-        match self.open {
-            Some(node) => self.open = self.own.walk(&self.tree, node, tokens, shared),
-            None if end.is_some() => {
-                self.tree.copy_from(proposal);
-                self.open = end;
+    /// Tokens that a drafter is expected to add with guesses down to `depth`: `a1 + a1 a2 + ...`, with a_k the chance that
+    /// a guess at depth k comes true, given the ones before.
+    pub fn expected(&self, source: Source, depth: usize, shared: &SharedAcceptance) -> f64 {
+        let shift = self.shifts.get(source.0 as usize).copied().unwrap_or_default();
+        let mut path = 1.0;
+        (1..=depth)
+            .map(|d| {
+                path *= f64::from(shifted(shared.any(source, d), shift.any));
+                path
+            })
+            .sum()
+    }
+
+    /// Scores one drafter's proposal, made before these tokens came, and its open one from earlier passes.
+    pub fn score(&mut self, source: Source, proposal: &TokenTree, tokens: &[TokenId], shared: &mut SharedAcceptance) {
+        let index = source.0 as usize;
+        if self.shifts.len() <= index {
+            self.shifts.resize(index + 1, Shift::default());
+            self.open.resize(index + 1, None);
+        }
+        let shift = &mut self.shifts[index];
+        let end = walk(shift, source, proposal, proposal.anchor(), tokens, shared);
+        let open = &mut self.open[index];
+        match (open.take(), end) {
+            (Some((tree, node)), _) => {
+                *open = walk(shift, source, &tree, node, tokens, shared).map(|node| (tree, node));
             }
-            None => {}
+            (None, Some(node)) => *open = Some((proposal.clone(), node)),
+            (None, None) => {}
         }
     }
 }
 
-impl Acceptance {
-    /// Follows the tokens down the tree; returns the node where they end while guesses hang below it.
-    fn walk(
-        &mut self,
-        tree: &TokenTree,
-        mut node: NodeId,
-        tokens: &[TokenId],
-        shared: &mut SharedAcceptance,
-    ) -> Option<NodeId> {
-        let anchor_depth = tree.nodes()[tree.anchor()].depth;
-        for &token in tokens {
-            let mut next = None;
-            for child in tree.children(node) {
-                let guess = &tree.nodes()[child];
-                let depth = (guess.depth - anchor_depth) as usize;
-                let hit = guess.token == token;
-                self.observe(guess, depth, hit, SequenceAcceptance::KEEP, shared.estimate(guess, depth));
-                shared.0.observe(guess, depth, hit, SharedAcceptance::KEEP, guess.p);
-                next = if hit { Some(child) } else { next };
-            }
-            node = next?;
+/// Follows the tokens down the tree; returns the node where they end while guesses hang below it.
+fn walk(
+    shift: &mut Shift,
+    source: Source,
+    tree: &TokenTree,
+    mut node: NodeId,
+    tokens: &[TokenId],
+    shared: &mut SharedAcceptance,
+) -> Option<NodeId> {
+    let anchor_depth = tree.nodes()[tree.anchor()].depth;
+    for &token in tokens {
+        let mut next = None;
+        let mut depth = None;
+        for child in tree.children(node) {
+            let guess = &tree.nodes()[child];
+            let below = (guess.depth - anchor_depth) as usize;
+            depth = Some(below);
+            let hit = guess.token == token;
+            shift.observe_guess(hit, shared.guess(source, below, guess.p), guess.p);
+            shared.table(source).guesses[row(below)][class(guess.p)].observe(hit, guess.p);
+            next = if hit { Some(child) } else { next };
         }
-        tree.children(node).next().map(|_| node)
+        let depth = depth?;
+        shift.observe_any(next.is_some(), shared.any(source, depth));
+        shared.table(source).any[row(depth)].observe(next.is_some(), ANY_PRIOR);
+        node = next?;
     }
+    tree.children(node).next().map(|_| node)
 }
 
 /// The drafter's index in a source.
@@ -156,17 +244,16 @@ mod tests {
         }
         let mut shared = SharedAcceptance::default();
         let mut own = SequenceAcceptance::default();
-        own.score(&tree, &[1], &mut shared);
+        own.score(source_of(0), &tree, &[1], &mut shared);
         let empty = TokenTree::new(&[1]);
-        own.score(&empty, &[2, 9], &mut shared);
-        own.score(&empty, &[4], &mut shared);
-        let estimate = |depth| own.estimate(&tree.nodes()[depth], depth, &shared);
+        own.score(source_of(0), &empty, &[2, 9], &mut shared);
+        own.score(source_of(0), &empty, &[4], &mut shared);
+        // Another sequence starts from what this one taught.
+        let other = SequenceAcceptance::default();
+        let estimate = |depth| other.estimate(&tree.nodes()[depth], depth, &shared);
         assert!(estimate(1) > 0.6 && estimate(2) > 0.6, "{} {}", estimate(1), estimate(2));
         assert!(estimate(3) < 0.6);
         assert_eq!(estimate(4), 0.6, "the drafter's own word");
-        // Another sequence starts from what this one taught.
-        let other = SequenceAcceptance::default();
-        assert!(other.estimate(&tree.nodes()[1], 1, &shared) > 0.6);
     }
 
     #[test]
@@ -175,12 +262,29 @@ mod tests {
         tree.push(0, 1, source_of(0), 0.9);
         let mut shared = SharedAcceptance::default();
         let mut own = SequenceAcceptance::default();
-        (0..50).for_each(|_| own.score(&tree, &[1], &mut shared));
+        (0..50).for_each(|_| own.score(source_of(0), &tree, &[1], &mut shared));
         let estimate = |own: &SequenceAcceptance, shared: &_| own.estimate(&tree.nodes()[1], 1, shared);
         assert!(estimate(&own, &shared) > 0.95);
-        (0..32).for_each(|_| own.score(&tree, &[2], &mut shared));
-        assert!(estimate(&own, &shared) < 0.03);
-        (0..5).for_each(|_| own.score(&tree, &[1], &mut shared));
-        assert!(estimate(&own, &shared) > 0.4);
+        assert!(own.expected(source_of(0), 1, &shared) > 0.9);
+        (0..32).for_each(|_| own.score(source_of(0), &tree, &[2], &mut shared));
+        assert!(estimate(&own, &shared) < 0.06, "{}", estimate(&own, &shared));
+        assert!(own.expected(source_of(0), 1, &shared) < 0.06);
+        (0..6).for_each(|_| own.score(source_of(0), &tree, &[1], &mut shared));
+        assert!(estimate(&own, &shared) > 0.4, "{}", estimate(&own, &shared));
+    }
+
+    #[test]
+    fn a_surprise_moves_other_depths_and_confidences_too() {
+        let mut shallow = TokenTree::new(&[0]);
+        shallow.push(0, 1, source_of(0), 0.9);
+        let mut deep = TokenTree::new(&[0]);
+        let first = deep.push(0, 1, source_of(0), 0.9);
+        deep.push(first, 2, source_of(0), 0.6);
+        let mut shared = SharedAcceptance::default();
+        let mut own = SequenceAcceptance::default();
+        (0..10).for_each(|_| own.score(source_of(0), &shallow, &[7], &mut shared));
+        assert!(own.estimate(&deep.nodes()[2], 2, &shared) < 0.3);
+        let other = own.estimate(&Node { source: source_of(1), ..deep.nodes()[2] }, 2, &shared);
+        assert!((other - 0.6).abs() < 1e-6, "another drafter's guesses are its own affair");
     }
 }

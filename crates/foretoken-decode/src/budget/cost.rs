@@ -3,7 +3,11 @@
 //! `T(rows) + logits_row x rows with logits + context x sum of context lengths + overhead`. Refinement takes a low quantile
 //! of the latest passes per row count, so that a stall teaches nothing, and keeps T monotone in rows.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use super::DraftCost;
 
 /// Seconds that the parts of a pass take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,9 @@ pub struct CostTable {
     /// Everything around the pass but drafting: drawing, delivering.
     #[serde(default)]
     pub overhead: f64,
+    /// Drafting, by drafter; those not listed keep to what they say of themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub draft: BTreeMap<String, DraftCost>,
 }
 
 /// What one pass does.
@@ -31,6 +38,13 @@ pub struct PassShape {
     pub logits_rows: usize,
     /// Sum of the rows' context lengths.
     pub context: usize,
+}
+
+impl PassShape {
+    /// With so many more rows that want logits, and the sum of their context lengths.
+    pub(crate) fn with_guesses(self, rows: usize, context: usize) -> Self {
+        Self { rows: self.rows + rows, logits_rows: self.logits_rows + rows, context: self.context + context }
+    }
 }
 
 /// Numbers from which a table can be guessed before any pass has run.
@@ -67,22 +81,31 @@ impl CostTable {
         let trunk = |n: usize| (read - n as f64 * logits_row).max(n as f64 * trunk_row).max(0.0);
         let mut rows: Vec<f64> = (1..=Self::MAX_ROWS).map(trunk).collect();
         make_monotone(&mut rows);
-        Self { rows, logits_row, context: prior.kv_bytes / prior.bytes_per_second, overhead: prior.overhead }
+        Self {
+            rows,
+            logits_row,
+            context: prior.kv_bytes / prior.bytes_per_second,
+            overhead: prior.overhead,
+            draft: BTreeMap::new(),
+        }
     }
 
     /// A table in which every row costs the same and nothing is free; for tests and replays.
     pub fn linear(fixed: f64, per_row: f64) -> Self {
         let rows = (1..=Self::MAX_ROWS).map(|n| fixed + per_row * n as f64).collect();
-        Self { rows, logits_row: 0.0, context: 0.0, overhead: 0.0 }
+        Self { rows, logits_row: 0.0, context: 0.0, overhead: 0.0, draft: BTreeMap::new() }
     }
 
     /// Checks that a table read from a file can be used.
     pub fn validate(&self) -> Result<(), String> {
-        let numbers = self.rows.iter().chain([&self.logits_row, &self.context, &self.overhead]);
+        let drafting = self.draft.values().flat_map(DraftCost::numbers);
+        let beside = [self.logits_row, self.context, self.overhead];
+        let numbers = self.rows.iter().copied().chain(beside).chain(drafting);
+        let bad = numbers.into_iter().find(|s| !s.is_finite() || *s < 0.0);
         match () {
             () if self.rows.is_empty() => Err("rows is empty, and must hold the seconds of at least one row".into()),
-            () if numbers.clone().any(|s| !s.is_finite() || *s < 0.0) => {
-                let bad = numbers.clone().find(|s| !s.is_finite() || **s < 0.0).expect("just seen");
+            () if bad.is_some() => {
+                let bad = bad.expect("just seen");
                 Err(format!("a time is {bad}, and must be a number of seconds, 0 or more"))
             }
             () if self.rows[0] <= 0.0 => Err("the time of one row is 0, and must be above 0".into()),
@@ -130,7 +153,7 @@ pub struct CostModel {
 
 /// The latest measurements of one quantity, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Recent {
+pub(super) struct Recent {
     seconds: [f64; Self::LEN],
     count: usize,
     last_pass: u64,
@@ -139,14 +162,14 @@ struct Recent {
 impl Recent {
     const LEN: usize = 16;
 
-    fn push(&mut self, seconds: f64, pass: u64) {
+    pub(super) fn push(&mut self, seconds: f64, pass: u64) {
         self.seconds[self.count % Self::LEN] = seconds;
         self.count += 1;
         self.last_pass = pass;
     }
 
     /// The lower quartile.
-    fn low(&self) -> Option<f64> {
+    pub(super) fn low(&self) -> Option<f64> {
         let len = self.count.min(Self::LEN);
         let mut sorted = self.seconds;
         sorted[..len].sort_unstable_by(f64::total_cmp);

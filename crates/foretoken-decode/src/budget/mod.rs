@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod cost;
+mod drafting;
 mod merge;
 
 use std::cmp::Ordering;
@@ -11,21 +12,59 @@ use std::collections::BinaryHeap;
 pub(crate) use acceptance::source_of;
 pub use acceptance::{SequenceAcceptance, SharedAcceptance};
 pub use cost::{CostModel, CostTable, PassShape, Prior};
+pub use drafting::{DraftCost, DraftCostModel};
 pub(crate) use merge::merge;
 
 use crate::request::DraftPolicy;
-use crate::tree::{NodeId, TokenTree};
+use crate::tree::{NodeId, Source, TokenTree};
 
 /// One sequence's proposal, to be trimmed.
 pub(crate) struct Bid<'a> {
-    /// Anchor and guesses.
+    /// Anchor and guesses, each with the chance that it comes true given its parent.
     pub proposal: &'a TokenTree,
-    /// What is known about its drafters' guesses on this text.
-    pub acceptance: &'a SequenceAcceptance,
     /// How the request wants to be drafted for.
     pub policy: DraftPolicy,
     /// Tokens up to the anchor.
     pub context: usize,
+}
+
+/// One sequence that a drafter could be asked for.
+pub(crate) struct Candidate<'a> {
+    pub acceptance: &'a SequenceAcceptance,
+    /// Tokens up to the anchor.
+    pub context: usize,
+    /// Tokens that the drafter would have to catch up with.
+    pub lag: usize,
+    /// Tokens that may still come.
+    pub left: usize,
+}
+
+/// What a pass is expected to bring.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Promise {
+    /// Guesses run.
+    pub guesses: usize,
+    /// Tokens, with the one of each sequence that no guess brings.
+    pub tokens: f64,
+    /// Seconds of the pass, without drafting.
+    pub seconds: f64,
+}
+
+impl Promise {
+    fn rate(&self) -> f64 {
+        self.tokens / self.seconds
+    }
+}
+
+/// What was weighed for a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weighed {
+    /// Without guesses that are a matter of choice.
+    pub plain: Promise,
+    /// What was chosen.
+    pub best: Promise,
+    /// With every guess proposed, or as many as were looked at.
+    pub all: Promise,
 }
 
 /// A guess that could be the next row.
@@ -73,6 +112,10 @@ pub struct Budget {
 impl Budget {
     /// More guesses have to promise at least this many times the rate of fewer: estimates are not that exact.
     const MARGIN: f64 = 1.01;
+    /// Depths looked at for a drafter whose drafting takes time.
+    const DRAFT_DEPTH: usize = 8;
+    /// Tokens that catching up with a text is spread over, if so many may still come.
+    const HORIZON: usize = 128;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
@@ -87,23 +130,37 @@ impl Budget {
         base: PassShape,
         base_tokens: usize,
         max_rows: usize,
-    ) -> &[(usize, NodeId)] {
+    ) -> (&[(usize, NodeId)], Weighed) {
+        let (weighed, likely) = self.weigh(bids, base, base_tokens, max_rows);
+        // The costs of no guess and of more guesses may be mere belief.
+        let untried = [weighed.plain.guesses].into_iter().chain(weighed.best.guesses + 1..=likely);
+        let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.rows + len));
+        self.chosen.truncate(probe.unwrap_or(weighed.best.guesses));
+        (&self.chosen, weighed)
+    }
+
+    /// What the proposals so far promise; leaves every guess looked at in `chosen`, the likeliest first. Also how many of
+    /// them are not unlikely.
+    pub(crate) fn weigh(
+        &mut self,
+        bids: &[Bid<'_>],
+        base: PassShape,
+        base_tokens: usize,
+        max_rows: usize,
+    ) -> (Weighed, usize) {
         self.chosen.clear();
         self.choose_fixed_widths(bids, max_rows);
         let fixed = self.chosen.len();
         let context = self.chosen.iter().map(|&(bid, _)| bids[bid].context).sum::<usize>();
-        let mut shape = base;
-        shape.rows += fixed;
-        shape.logits_rows += fixed;
-        shape.context += context;
+        let mut shape = base.with_guesses(fixed, context);
 
         self.offers.clear();
         for (index, bid) in bids.iter().enumerate().filter(|(_, bid)| bid.policy == DraftPolicy::Budget) {
             self.offer_children(bid, index, bid.proposal.anchor(), 1.0);
         }
-        let mut expected = base_tokens as f64;
-        let mut best_rate = expected / self.cost.table().seconds(shape);
-        let mut best_len = fixed;
+        let tokens = base_tokens as f64;
+        let plain = Promise { guesses: fixed, tokens, seconds: self.cost.table().seconds(shape) };
+        let mut weighed = Weighed { plain, best: plain, all: plain };
         let mut likely = fixed;
         // The table may rise in steps, so a row that does not pay may be followed by some that do: look at every number
         // of rows and keep the best.
@@ -112,22 +169,50 @@ impl Budget {
         {
             let bid = &bids[offer.bid];
             self.chosen.push((offer.bid, offer.node));
-            expected += offer.p;
-            shape.rows += 1;
-            shape.logits_rows += 1;
-            shape.context += bid.context;
-            let rate = expected / self.cost.table().seconds(shape);
-            if rate > best_rate * Self::MARGIN {
-                (best_rate, best_len) = (rate, self.chosen.len());
+            shape = shape.with_guesses(1, bid.context);
+            weighed.all = Promise {
+                guesses: self.chosen.len(),
+                tokens: weighed.all.tokens + offer.p,
+                seconds: self.cost.table().seconds(shape),
+            };
+            if weighed.all.rate() > weighed.best.rate() * Self::MARGIN {
+                weighed.best = weighed.all;
             }
             likely = if offer.p >= 0.25 { self.chosen.len() } else { likely };
             self.offer_children(bid, offer.bid, offer.node, offer.p);
         }
-        // The costs of no guess and of more guesses may be mere belief.
-        let untried = [fixed].into_iter().chain(best_len + 1..=likely);
-        let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.rows + len));
-        self.chosen.truncate(probe.unwrap_or(best_len));
-        &self.chosen
+        (weighed, likely)
+    }
+
+    /// How deep a drafter whose drafting takes time should draft for these sequences, when the pass promises `so_far`
+    /// without it: 0 when it would not pay.
+    pub(crate) fn depth_worth(
+        &self,
+        candidates: &[Candidate<'_>],
+        source: Source,
+        cost: DraftCost,
+        base: PassShape,
+        base_tokens: usize,
+        so_far: Promise,
+    ) -> usize {
+        let mut best = (so_far.rate() * Self::MARGIN, 0);
+        for depth in 1..=Self::DRAFT_DEPTH {
+            let mut promise = Promise { guesses: 0, tokens: base_tokens as f64, seconds: 0.0 };
+            let mut shape = base;
+            for candidate in candidates {
+                let depth = depth.min(candidate.left.saturating_sub(1));
+                let gain = candidate.acceptance.expected(source, depth, &self.shared);
+                let share = (1.0 + gain) / candidate.left.clamp(1, Self::HORIZON) as f64;
+                promise.tokens += gain;
+                promise.seconds += cost.lag * candidate.lag as f64 * share.min(1.0);
+                shape = shape.with_guesses(depth, candidate.context * depth);
+            }
+            promise.seconds += self.cost.table().seconds(shape) + cost.seconds(depth, 0);
+            if promise.rate() > best.0 {
+                best = (promise.rate(), depth);
+            }
+        }
+        best.1
     }
 
     /// Requests with a width of their own get it, whatever it costs.
@@ -149,11 +234,8 @@ impl Budget {
     fn offer_children(&mut self, bid: &Bid<'_>, index: usize, parent: NodeId, p_parent: f64) {
         let table = self.cost.table();
         let row_cost = table.rows[0] / 8.0 + table.logits_row + table.context * bid.context as f64;
-        let anchor_depth = bid.proposal.nodes()[bid.proposal.anchor()].depth;
         for node in bid.proposal.children(parent) {
-            let guess = &bid.proposal.nodes()[node];
-            let depth = (guess.depth - anchor_depth) as usize;
-            let p = p_parent * f64::from(bid.acceptance.estimate(guess, depth, &self.shared));
+            let p = p_parent * f64::from(bid.proposal.nodes()[node].p);
             self.offers.push(Offer { value: p / row_cost, p, bid: index, node });
         }
     }

@@ -1,8 +1,10 @@
 //! The loop: draft, trim, verify, decide, trim, commit, observe, for many sequences at once.
 
+mod draft;
 mod phases;
 mod room;
 mod seat;
+mod why;
 
 pub use seat::DrafterStats;
 
@@ -22,6 +24,7 @@ use crate::target::{Cache, SequenceId, Target, TargetError, Work};
 use crate::trace::{Recorder, RequestStats};
 use crate::tree::NodeId;
 use seat::Seat;
+use why::Choice;
 
 /// Sizes of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub struct Event<'a> {
     pub cached: usize,
     /// Set on the last event.
     pub finish: Option<&'a FinishReason>,
+    /// Why the guesses of this pass were chosen, when the choice is another kind than the pass before.
+    pub why: Option<&'a str>,
     /// On the last event of a request with `keep_cache`: the sequence that stays open, now the caller's.
     pub kept: Option<SequenceId>,
 }
@@ -79,6 +84,8 @@ pub struct Decoder<T: Target, D, C> {
     batch: Vec<usize>,
     scratch: RefCell<Scratch>,
     map: Vec<Option<NodeId>>,
+    choice: Choice,
+    why: Option<String>,
     next_id: u64,
     last_end: Option<Duration>,
 }
@@ -100,6 +107,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             batch: Vec::new(),
             scratch: RefCell::default(),
             map: Vec::new(),
+            choice: Choice::default(),
+            why: None,
             next_id: 0,
             last_end: None,
         }
@@ -114,17 +123,18 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     /// Adds a drafter that requests ask unless they name others. The trees of several are merged.
     pub fn with_drafter(self, drafter: Box<dyn Drafter<T>>) -> Self {
-        self.with_seat(Seat::new(drafter, true))
+        self.with_seat(drafter, true)
     }
 
     /// Adds a drafter that only requests which name it ask.
     pub fn with_drafter_by_name(self, drafter: Box<dyn Drafter<T>>) -> Self {
-        self.with_seat(Seat::new(drafter, false))
+        self.with_seat(drafter, false)
     }
 
-    fn with_seat(mut self, seat: Seat<T>) -> Self {
+    fn with_seat(mut self, drafter: Box<dyn Drafter<T>>, by_default: bool) -> Self {
         assert!(self.sequences.is_empty(), "drafters are set before requests");
-        let name = seat.stats.name;
+        let name = drafter.name();
+        let seat = Seat::new(drafter, by_default, &self.budget.cost);
         assert!(self.seats.iter().all(|other| other.stats.name != name), "there are two drafters of name {name}");
         self.seats.push(seat);
         self
@@ -188,7 +198,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         }
         let begun = self.clock.now();
         self.draft();
-        self.choose();
+        let weighed = self.choose();
+        self.explain(&weighed);
         let drafted = self.clock.now();
         let pass = loop {
             let work: Vec<Work<'_>> = self.batch.iter().map(|&i| self.sequences[i].work()).collect();

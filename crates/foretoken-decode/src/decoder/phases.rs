@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{Decoder, Event};
-use crate::budget::{Bid, PassShape, merge};
+use crate::budget::PassShape;
 use crate::clock::Clock;
-use crate::drafters::Draft;
 use crate::generation::Detokenize;
-use crate::request::DraftPolicy;
 use crate::sequence::Sequence;
 use crate::target::{Cache, Target, Want};
 use crate::trace::PassTrace;
@@ -42,54 +40,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         !self.batch.is_empty()
     }
 
-    /// Asks every drafter and merges what can be used into each sequence's proposal.
-    pub(super) fn draft(&mut self) {
-        let vocab_size = self.target.vocab_size();
-        let max_draft = self.options.max_draft;
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            let scratch = &self.scratch;
-            let mut drafts: Vec<Draft<'_>> = (self.sequences.iter_mut())
-                .filter(|s| s.drafts_wanted(index))
-                .map(|s| s.draft(index, max_draft, vocab_size, scratch))
-                .collect();
-            if drafts.is_empty() {
-                continue;
-            }
-            seat.drafter.propose(&mut drafts, &mut self.target, &mut self.cache);
-            drop(drafts);
-            let stats = &mut seat.stats;
-            stats.retired.clear();
-            stats.retired.extend_from_slice(seat.drafter.retired());
-            for sequence in self.sequences.iter_mut().filter(|s| s.drafts_wanted(index)) {
-                let limits = sequence.limits(max_draft, vocab_size);
-                let Sequence { drafts, proposal, generation, .. } = sequence;
-                let cuts = merge(proposal, &drafts[index], limits, |t| generation.ends(t), &mut self.map);
-                stats.proposed += drafts[index].len() - 1;
-                stats.nonsense += cuts.nonsense;
-                stats.over_limit += cuts.over_limit;
-            }
-        }
-    }
-
-    /// Lets the budget choose which guesses are run.
-    pub(super) fn choose(&mut self) {
-        let base = self.shape();
-        let bidding = |s: &Sequence| s.proposal.len() > 1 && s.more_wanted();
-        let bidders: Vec<usize> = self.batch.iter().copied().filter(|&i| bidding(&self.sequences[i])).collect();
-        if bidders.is_empty() {
-            return;
-        }
-        let bids: Vec<Bid<'_>> = bidders.iter().map(|&i| self.sequences[i].bid()).collect();
-        let base_tokens = self.batch.iter().filter(|&&i| self.sequences[i].decides()).count();
-        let room = (self.options.max_rows - base.rows).min(self.options.max_draft * bids.len());
-        let chosen = self.budget.choose(&bids, base, base_tokens, room);
-        for &(bid, node) in chosen {
-            self.sequences[bidders[bid]].run_guess(node);
-        }
-    }
-
     /// What the pass runs as planned so far.
-    fn shape(&self) -> PassShape {
+    pub(super) fn shape(&self) -> PassShape {
         let mut shape = PassShape::default();
         for sequence in self.batch.iter().map(|&i| &self.sequences[i]) {
             shape.rows += sequence.tree.len();
@@ -108,6 +60,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let whole = ended.saturating_sub(self.last_end.unwrap_or(begun));
         let rest = whole.saturating_sub(verify + draft);
         self.last_end = Some(ended);
+        let predicted = self.budget.cost.table().seconds(shape) + self.seats.iter().map(|s| s.predicted).sum::<f64>();
         self.budget.cost.observe(shape, verify.as_secs_f64(), rest.as_secs_f64());
         if let Some(recorder) = &mut self.recorder {
             let sequences: Vec<_> = self.batch.iter().map(|&i| self.sequences[i].trace()).collect();
@@ -120,8 +73,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                     .sum(),
                 accepted: sequences.iter().map(|s| s.tokens.len().saturating_sub(1)).sum(),
                 draft,
+                draft_by: self.seats.iter().map(|seat| seat.spent).collect(),
                 verify,
                 rest,
+                predicted: Duration::from_secs_f64(predicted),
+                why: self.why.clone(),
                 sequences,
             });
         }
@@ -131,7 +87,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     pub(super) fn deliver(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
         for &index in &self.batch {
             let sequence = &self.sequences[index];
-            sink(sequence.event(self.cache.committed(sequence.sequence)));
+            sink(sequence.event(self.cache.committed(sequence.sequence), self.why.as_deref()));
         }
         self.remove_finished();
     }
@@ -147,7 +103,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Events of sequences that ended outside a pass.
     pub(super) fn deliver_finished(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
         for sequence in self.sequences.iter().filter(|s| s.finish.is_some()) {
-            sink(sequence.event(self.cache.committed(sequence.sequence)));
+            sink(sequence.event(self.cache.committed(sequence.sequence), None));
         }
         self.remove_finished();
     }
@@ -175,21 +131,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 }
 
 impl Sequence {
-    /// Whether guesses can be used: its last token is in this pass, and more than one token may still come.
-    fn more_wanted(&self) -> bool {
-        self.policy != DraftPolicy::Off && self.decides() && self.generation.left() > 1
-    }
-
-    /// Whether this drafter is asked.
-    fn drafts_wanted(&self, drafter: usize) -> bool {
-        self.asks[drafter] && self.more_wanted()
-    }
-
-    fn bid(&self) -> Bid<'_> {
-        Bid { proposal: &self.proposal, acceptance: &self.acceptance, policy: self.policy, context: self.tokens.len() }
-    }
-
-    fn event(&self, cached: usize) -> Event<'_> {
+    fn event<'a>(&'a self, cached: usize, why: Option<&'a str>) -> Event<'a> {
         Event {
             request: self.id,
             tokens: &self.verdict.tokens,
@@ -198,6 +140,7 @@ impl Sequence {
             stats: &self.stats,
             cached,
             finish: self.finish.as_ref(),
+            why,
             kept: (self.finish.is_some() && self.keep_cache).then_some(self.sequence),
         }
     }

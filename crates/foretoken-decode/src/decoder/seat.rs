@@ -1,5 +1,8 @@
 //! A drafter's place in the loop: who asks for it, what came of it.
 
+use std::time::Duration;
+
+use crate::budget::{CostModel, DraftCostModel};
 use crate::drafters::{Drafter, Retired};
 use crate::target::Target;
 
@@ -24,11 +27,20 @@ pub(super) struct Seat<T: Target> {
     pub stats: DrafterStats,
     /// Whether requests that name no drafters ask it.
     pub by_default: bool,
+    /// What its drafting takes.
+    pub cost: DraftCostModel,
+    /// Seconds saved up to ask it although it does not seem to pay.
+    pub probing: f64,
+    /// What drafting took in this pass, and was expected to take.
+    pub spent: Duration,
+    pub predicted: f64,
 }
 
 impl<T: Target> Seat<T> {
-    pub fn new(drafter: Box<dyn Drafter<T>>, by_default: bool) -> Self {
+    pub fn new(drafter: Box<dyn Drafter<T>>, by_default: bool, cost: &CostModel) -> Self {
         let stats = DrafterStats { name: drafter.name(), ..DrafterStats::default() };
-        Self { drafter, stats, by_default }
+        let prior = cost.table().draft.get(drafter.name()).copied().unwrap_or_else(|| drafter.cost());
+        let cost = DraftCostModel::new(prior, cost.is_fixed());
+        Self { drafter, stats, by_default, cost, probing: 0.0, spent: Duration::ZERO, predicted: 0.0 }
     }
 }

@@ -21,6 +21,7 @@ pub use suffix::Suffix;
 
 use crate::TokenId;
 use crate::acceptors::{Rows, Verdict};
+use crate::budget::DraftCost;
 use crate::sampler::Draw;
 use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
@@ -47,6 +48,16 @@ pub trait Drafter<T: Target>: Send {
     /// Adds guesses below each draft's anchor. It may run rows of its own on the target; they must not stay in the
     /// sequences' cache. What breaks the limits is left out and counted.
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache);
+
+    /// What drafting takes, as far as it can be told before it was measured. Nothing for what is too fast to matter.
+    fn cost(&self) -> DraftCost {
+        DraftCost::default()
+    }
+
+    /// Tokens of a text of `n_tokens` that it would have to catch up with before it can draft.
+    fn lag(&self, _sequence: SequenceId, _n_tokens: usize) -> usize {
+        0
+    }
 
     /// Sees every pass: prompt rows and other drafters' rows too.
     fn observe(&mut self, _seen: &mut [Observation<'_>]) {}

@@ -1,0 +1,180 @@
+//! Who is asked for guesses, and which guesses are run.
+
+use std::time::Duration;
+
+use super::Decoder;
+use super::seat::Seat;
+use crate::budget::{Bid, Candidate, PassShape, Weighed, merge, source_of};
+use crate::clock::Clock;
+use crate::drafters::{Draft, Limits};
+use crate::generation::Detokenize;
+use crate::request::DraftPolicy;
+use crate::sequence::Sequence;
+use crate::target::Target;
+
+impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
+    /// Asks the drafters and merges what can be used into each sequence's proposal: first those whose drafting takes next
+    /// to no time, then each other one if what it is expected to add is worth its time.
+    pub(super) fn draft(&mut self) {
+        for seat in &mut self.seats {
+            (seat.spent, seat.predicted) = (Duration::ZERO, 0.0);
+        }
+        let quick = self.budget.cost.table().trunk(1) * Self::QUICK;
+        let is_quick = |seat: &Seat<T>| seat.cost.cost().seconds(1, 0) <= quick;
+        let (first, then): (Vec<usize>, Vec<usize>) = (0..self.seats.len()).partition(|&i| is_quick(&self.seats[i]));
+        for index in first {
+            self.ask(index, None);
+        }
+        for index in then {
+            self.ask_if_worth_it(index);
+        }
+    }
+
+    /// Share of a pass of one row that drafting may take without being weighed.
+    const QUICK: f64 = 0.01;
+    /// Share of the time spent on passes that goes into asking drafters which do not seem to pay.
+    const PROBING: f64 = 0.005;
+
+    /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
+    fn ask_if_worth_it(&mut self, index: usize) {
+        if self.sequences.iter().all(|s| !s.drafts_wanted(index)) {
+            return;
+        }
+        let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
+        let base = self.shape();
+        let base_tokens = self.base_tokens();
+        let so_far = self.weigh(base, base_tokens).best;
+        let Self { seats, sequences, budget, .. } = self;
+        let seat = &mut seats[index];
+        let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
+            .map(|s| Candidate {
+                acceptance: &s.acceptance,
+                context: s.tokens.len(),
+                lag: seat.drafter.lag(s.sequence, s.tokens.len()),
+                left: s.generation.left(),
+            })
+            .collect();
+        let cost = seat.cost.cost();
+        let mut depth = budget.depth_worth(&candidates, source_of(index), cost, base, base_tokens, so_far);
+        if depth == 0 && !candidates.is_empty() {
+            let lag = candidates.iter().map(|c| c.lag).sum();
+            seat.probing += so_far.seconds * Self::PROBING;
+            if seat.probing >= cost.seconds(2, lag) {
+                (seat.probing, depth) = (0.0, 2);
+            }
+        }
+        self.ask(index, Some(depth));
+    }
+
+    /// Asks one drafter; sequences under the budget no deeper than `max_depth`, and not at all for 0.
+    fn ask(&mut self, index: usize, max_depth: Option<usize>) {
+        let vocab_size = self.target.vocab_size();
+        let max_draft = self.options.max_draft;
+        let limits = |s: &Sequence| {
+            let limits = s.limits(max_draft, vocab_size);
+            match (s.policy, max_depth) {
+                (DraftPolicy::Budget, Some(depth)) => Limits { max_depth: limits.max_depth.min(depth), ..limits },
+                _ => limits,
+            }
+        };
+        let asked = |s: &Sequence| s.drafts_wanted(index) && limits(s).max_depth > 0;
+        let Self { seats, sequences, budget, target, cache, scratch, clock, map, .. } = self;
+        let seat = &mut seats[index];
+        let mut lag = 0;
+        let mut drafts: Vec<Draft<'_>> = (sequences.iter_mut())
+            .filter(|s| asked(s))
+            .map(|s| {
+                lag += seat.drafter.lag(s.sequence, s.tokens.len());
+                let limits = limits(s);
+                s.draft(index, limits, scratch)
+            })
+            .collect();
+        if drafts.is_empty() {
+            return;
+        }
+        let begun = clock.now();
+        seat.drafter.propose(&mut drafts, target, cache);
+        seat.spent = clock.now().saturating_sub(begun);
+        let depth = drafts.iter().map(|draft| deepest(draft)).max().unwrap_or(0);
+        drop(drafts);
+        seat.predicted = seat.cost.cost().seconds(depth, lag);
+        seat.cost.observe(depth, lag, seat.spent.as_secs_f64());
+        let stats = &mut seat.stats;
+        stats.retired.clear();
+        stats.retired.extend_from_slice(seat.drafter.retired());
+        for sequence in sequences.iter_mut().filter(|s| asked(s)) {
+            let limits = limits(sequence);
+            let Sequence { drafts, proposal, generation, acceptance, policy, .. } = sequence;
+            // A width of one's own is filled in the order that the drafters themselves give.
+            let by_budget = *policy == DraftPolicy::Budget;
+            let estimate = |guess: &_, depth| match by_budget {
+                true => acceptance.estimate(guess, depth, &budget.shared),
+                false => guess.p,
+            };
+            let cuts = merge(proposal, &drafts[index], limits, |t| generation.ends(t), estimate, map);
+            stats.proposed += drafts[index].len() - 1;
+            stats.nonsense += cuts.nonsense;
+            stats.over_limit += cuts.over_limit;
+        }
+    }
+
+    /// Lets the budget choose which guesses are run.
+    pub(super) fn choose(&mut self) -> Weighed {
+        let base = self.shape();
+        let base_tokens = self.base_tokens();
+        let bidders = self.bidders();
+        let bids: Vec<Bid<'_>> = bidders.iter().map(|&i| self.sequences[i].bid()).collect();
+        let room = self.room(base, bids.len());
+        let (chosen, weighed) = self.budget.choose(&bids, base, base_tokens, room);
+        for &(bid, node) in chosen {
+            self.sequences[bidders[bid]].run_guess(node);
+        }
+        weighed
+    }
+
+    /// What the proposals so far promise.
+    fn weigh(&mut self, base: PassShape, base_tokens: usize) -> Weighed {
+        let bids: Vec<Bid<'_>> = self.bidders().into_iter().map(|i| self.sequences[i].bid()).collect();
+        let room = self.room(base, bids.len());
+        self.budget.weigh(&bids, base, base_tokens, room).0
+    }
+
+    /// Sequences of the batch with guesses to choose from.
+    fn bidders(&self) -> Vec<usize> {
+        let bidding = |s: &Sequence| s.proposal.len() > 1 && s.more_wanted();
+        self.batch.iter().copied().filter(|&i| bidding(&self.sequences[i])).collect()
+    }
+
+    /// Tokens that the pass brings without guesses.
+    fn base_tokens(&self) -> usize {
+        self.batch.iter().filter(|&&i| self.sequences[i].decides()).count()
+    }
+
+    /// Most guesses of the pass.
+    fn room(&self, base: PassShape, n_bids: usize) -> usize {
+        (self.options.max_rows - base.rows).min(self.options.max_draft * n_bids)
+    }
+}
+
+/// Depth of a draft's deepest guess.
+fn deepest(draft: &Draft<'_>) -> usize {
+    let anchor = draft.tree.nodes()[draft.tree.anchor()].depth;
+    let deepest = draft.tree.nodes().iter().map(|node| node.depth).max().unwrap_or(anchor);
+    (deepest - anchor) as usize
+}
+
+impl Sequence {
+    /// Whether guesses can be used: its last token is in this pass, and more than one token may still come.
+    fn more_wanted(&self) -> bool {
+        self.policy != DraftPolicy::Off && self.decides() && self.generation.left() > 1
+    }
+
+    /// Whether this drafter is asked.
+    fn drafts_wanted(&self, drafter: usize) -> bool {
+        self.asks[drafter] && self.more_wanted()
+    }
+
+    fn bid(&self) -> Bid<'_> {
+        Bid { proposal: &self.proposal, policy: self.policy, context: self.tokens.len() }
+    }
+}
