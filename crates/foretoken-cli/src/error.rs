@@ -214,6 +214,8 @@ fn request_message(error: &RequestError) -> String {
         RequestError::EmptyPrompt
         | RequestError::PromptTooLong { .. }
         | RequestError::UnknownDrafter { .. }
+        | RequestError::Acceptor(_)
+        | RequestError::NotFixed { .. }
         | RequestError::UnknownToken { .. } => error.to_string(),
     }
 }
@@ -234,6 +236,8 @@ fn request_help(error: &RequestError) -> &'static str {
         RequestError::Settings(SettingsError::Bias { .. }) => {
             "give numbers such as 42=-1.5, or 42=-inf to forbid a token"
         }
+        RequestError::Acceptor(_) => "`foretoken generate --help` lists the acceptors and their parameters",
+        RequestError::NotFixed { .. } => "add --draft NAME and --draft-width N, or --draft none",
         RequestError::UnknownDrafter { .. } => "name drafters of this list in --draft, joined by +",
         RequestError::Settings(_) => "`foretoken generate --help` lists the sampling options and their ranges",
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::TokenId;
+use crate::acceptors::AcceptorKind;
 use crate::sampler::{SampleError, SamplerSettings, SettingsError};
 use crate::target::{SequenceId, TargetError};
 
@@ -31,6 +32,9 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: the decoder's own choice.
     pub drafters: Vec<String>,
+    /// Who decides which guesses are kept. All but the default make the text depend on the drafts, so with them drafters
+    /// and width are named.
+    pub acceptor: AcceptorKind,
     /// Leave the cached sequence open at the end, for a later request to start from.
     pub keep_cache: bool,
 }
@@ -61,6 +65,7 @@ impl Request {
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
+            acceptor: AcceptorKind::Coupled,
             keep_cache: false,
         }
     }
@@ -89,6 +94,15 @@ impl Request {
         }
         if self.stop.iter().any(String::is_empty) {
             return Err(RequestError::EmptyStop);
+        }
+        self.acceptor.validate().map_err(RequestError::Acceptor)?;
+        let fixed = match self.draft {
+            DraftPolicy::Off => true,
+            DraftPolicy::Budget => false,
+            DraftPolicy::Width(_) => !self.drafters.is_empty(),
+        };
+        if !self.acceptor.reproducible() && !fixed {
+            return Err(RequestError::NotFixed { acceptor: self.acceptor.name() });
         }
         self.sampler.validate(vocab_size)?;
         Ok(())
@@ -138,6 +152,17 @@ pub enum RequestError {
         name: String,
         /// All names, separated by commas.
         known: String,
+    },
+    /// A parameter of the acceptor, in words.
+    #[error("{0}")]
+    Acceptor(String),
+    /// An acceptor whose text depends on the drafts, and drafting that adapts to the clock.
+    #[error(
+        "the acceptor {acceptor} makes the text depend on the drafts, so it needs a drafter and a width that are named"
+    )]
+    NotFixed {
+        /// The acceptor.
+        acceptor: &'static str,
     },
     /// A sampler setting.
     #[error(transparent)]

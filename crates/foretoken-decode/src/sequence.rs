@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use crate::TokenId;
-use crate::acceptors::{Acceptor, Coupled, Rows, Verdict};
+use crate::acceptors::{Acceptor, Rows, Verdict, Walk};
 use crate::budget::{SequenceAcceptance, SharedAcceptance, source_of};
 use crate::drafters::{Draft, Limits, Observation};
 use crate::generation::{Detokenize, Generation};
 use crate::request::{DraftPolicy, FinishReason, Request};
-use crate::sampler::{Draw, Sampler, Scratch};
+use crate::sampler::{Draw, Sample, Sampler, Scratch};
 use crate::target::{Pass, SequenceId, Want, Work};
 use crate::trace::{GuessTrace, RequestStats, SequenceTrace};
 use crate::tree::{NodeId, TokenTree};
@@ -40,6 +40,8 @@ pub(crate) struct Sequence {
     pub place: Option<usize>,
     /// What each drafter proposed in this pass, below the anchor alone.
     pub drafts: Vec<TokenTree>,
+    /// What drafters sampled in this pass, when the acceptor judges samples.
+    pub samples: Vec<Sample>,
     /// Their union.
     pub proposal: TokenTree,
     /// Where the guesses of `proposal` are in `tree`; `None` for those not run.
@@ -68,13 +70,14 @@ impl Sequence {
             waiting: false,
             generation,
             sampler,
-            acceptor: Box::new(Coupled),
+            acceptor: request.acceptor.make(),
             acceptance: SequenceAcceptance::default(),
             stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
             finish: None,
             place: None,
             drafts: vec![TokenTree::new(anchor); asks.len()],
             asks,
+            samples: Vec::new(),
             proposal: TokenTree::new(anchor),
             placed: Vec::new(),
             start: 0,
@@ -92,6 +95,7 @@ impl Sequence {
         self.start = cached;
         self.tree.reset(&self.tokens[cached..end]);
         self.placed.clear();
+        self.samples.clear();
         let anchor = &self.tokens[self.tokens.len() - 1..];
         self.proposal.reset(anchor);
         self.drafts.iter_mut().for_each(|tree| tree.reset(anchor));
@@ -131,6 +135,7 @@ impl Sequence {
             source: source_of(index),
             limits,
             draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),
+            samples: self.acceptor.takes_samples().then_some(&mut self.samples),
         }
     }
 
@@ -166,7 +171,8 @@ impl Sequence {
     pub fn decide(&mut self, rows: Rows<'_>, scratch: &mut Scratch) {
         self.verdict.reset(&self.tree);
         if self.decides() {
-            self.acceptor.decide(&self.tree, rows, &mut self.sampler, scratch, &mut self.verdict);
+            let Self { acceptor, tree, samples, sampler, verdict, .. } = self;
+            acceptor.decide(Walk { tree, rows, samples, sampler, scratch, verdict });
         }
     }
 
@@ -185,6 +191,7 @@ impl Sequence {
             0 => self.stats.prompt_passes += usize::from(self.finish.is_none()),
             n => self.stats.count(&self.tree, n),
         }
+        self.verdict.judgements.iter().for_each(|&judgement| self.stats.judge(judgement));
         if !tokens.is_empty() && self.policy != DraftPolicy::Off {
             for (index, tree) in self.drafts.iter().enumerate().filter(|(index, _)| self.asks[*index]) {
                 self.acceptance.score(source_of(index), tree, tokens, shared);

@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::TokenId;
+use crate::acceptors::Judgement;
 use crate::budget::PassShape;
 use crate::tree::TokenTree;
 
 /// Counts of one request; nothing past its end is counted. `output_tokens == passes + accepted` always holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestStats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -29,6 +30,31 @@ pub struct RequestStats {
     pub by_depth: Vec<DepthCount>,
     /// Times the sequence was sent back to make room, its cache to be computed again.
     pub preempted: usize,
+    /// How an acceptor that changes the distribution changed it.
+    pub change: Option<Change>,
+}
+
+/// How far a text is from what the target would have written. Counts every token of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Tokens.
+    pub tokens: usize,
+    /// Of these, those that the coupled acceptor would have taken after the same text.
+    pub agreed: usize,
+    /// Log-probability of the text under the target, before temperature, penalties and filters.
+    pub logprob: f64,
+}
+
+impl Change {
+    /// Perplexity of the text under the target.
+    pub fn perplexity(&self) -> f64 {
+        libm::exp(-self.logprob / self.tokens as f64)
+    }
+
+    /// Share of the tokens that the coupled acceptor would have taken.
+    pub fn agreement(&self) -> f64 {
+        self.agreed as f64 / self.tokens as f64
+    }
 }
 
 /// Guesses at one depth.
@@ -49,6 +75,14 @@ impl RequestStats {
     /// Share of the guesses at each depth that were accepted, from depth 1 on.
     pub fn acceptance_by_depth(&self) -> Vec<f64> {
         self.by_depth.iter().map(|d| d.accepted as f64 / d.drafted.max(1) as f64).collect()
+    }
+
+    /// Counts a token of an acceptor that changes the distribution.
+    pub(crate) fn judge(&mut self, judgement: Judgement) {
+        let change = self.change.get_or_insert_default();
+        change.tokens += 1;
+        change.agreed += usize::from(judgement.agrees);
+        change.logprob += f64::from(judgement.logprob);
     }
 
     /// Counts a pass that ran `tree` and drew `n_tokens`, at least one.

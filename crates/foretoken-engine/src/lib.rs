@@ -23,6 +23,7 @@ pub use method::Method;
 pub use request::{Event, Finish, Outcome, Request};
 pub use scheduler::{Scheduler, WallClock};
 
+pub use foretoken_decode::acceptors::AcceptorKind;
 pub use foretoken_decode::{DraftPolicy, RequestError, RequestId, TokenId};
 pub use foretoken_kernels::Isa;
 pub use foretoken_model::{KvType, Weights};

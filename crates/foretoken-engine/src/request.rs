@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::sampler::{SamplerSettings, TokenLogprobs};
 use foretoken_decode::{DraftPolicy, FinishReason, RequestError, RequestId, TokenId};
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: those of `auto`.
     pub drafters: Vec<String>,
+    /// Who decides which guesses are kept. Under all but the default the text depends on the drafts.
+    pub acceptor: AcceptorKind,
     /// Start from an earlier request's cached rows where the prompt begins like it, and leave these for later requests.
     /// The text is the same either way.
     pub reuse: bool,
@@ -51,6 +54,7 @@ impl Request {
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
+            acceptor: AcceptorKind::Coupled,
             reuse: false,
         }
     }
@@ -78,6 +82,7 @@ impl Request {
             logprobs: self.logprobs,
             draft: self.draft,
             drafters: self.drafters,
+            acceptor: self.acceptor,
             keep_cache: self.reuse,
         }
     }
@@ -168,8 +173,17 @@ pub struct Outcome {
     pub tokens_per_second: f64,
     /// The seed, given or drawn.
     pub seed: u64,
+    /// The acceptor, with its parameters.
+    pub acceptor: AcceptorKind,
     /// Whether the text depends on nothing but model, prompt, settings and seed.
     pub reproducible: bool,
+    /// Perplexity of the text under the target, when the acceptor changes the distribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_perplexity: Option<f64>,
+    /// Share of the tokens that the coupled acceptor would have taken after the same text, when the acceptor changes the
+    /// distribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<f64>,
 }
 
 impl Outcome {

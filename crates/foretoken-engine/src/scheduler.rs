@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::target::{Cache, SequenceId, Target, TargetError};
 use foretoken_decode::{self as decode, Clock, Decoder, Detokenize, FinishReason, RequestError, RequestId, TokenId};
@@ -51,6 +52,7 @@ struct Active {
     text: String,
     logprobs: Vec<decode::sampler::TokenLogprobs>,
     stop: Vec<String>,
+    acceptor: AcceptorKind,
     seed: u64,
     submitted: Duration,
     /// When the first tokens came, and how many these were.
@@ -77,6 +79,7 @@ where
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let seed = request.seed.unwrap_or_else(seed::draw);
         let (prompt, stop, reuse) = (request.prompt.clone(), request.stop.clone(), request.reuse);
+        let acceptor = request.acceptor;
         let mut wanted = request.for_decoder(&self.end_tokens, seed);
         // A request that is refused shall not use up a cached sequence.
         wanted.validate(self.target().vocab_size(), self.target().context_size())?;
@@ -90,6 +93,7 @@ where
             text: String::new(),
             logprobs: Vec::new(),
             stop,
+            acceptor,
             seed,
             submitted: self.clock.now(),
             first: None,
@@ -258,7 +262,10 @@ impl Active {
             decode_seconds,
             tokens_per_second,
             seed: self.seed,
-            reproducible: true,
+            acceptor: self.acceptor,
+            reproducible: self.acceptor.reproducible(),
+            target_perplexity: stats.change.map(|change| change.perplexity()),
+            agreement: stats.change.map(|change| change.agreement()),
         }
     }
 }

@@ -4,12 +4,14 @@ pub mod adversaries;
 pub mod generate;
 pub mod models;
 pub mod rng;
+pub mod sampling;
 pub mod toy;
 pub mod toy_cache;
 pub mod toy_text;
 
 pub use generate::{Output, Setup, generate};
 pub use rng::Rng;
+pub use sampling::SamplingDrafter;
 pub use toy::{ToyClock, ToyModel, ToyTarget};
 pub use toy_cache::ToyCache;
 pub use toy_text::ToyText;

@@ -1,8 +1,6 @@
 //! The default acceptor: draw the target's own token at each node and follow it while a guess holds it.
 
-use super::{Acceptor, Rows, Verdict};
-use crate::sampler::{Sampler, Scratch};
-use crate::tree::TokenTree;
+use super::{Acceptor, Walk};
 
 /// Coupled sampling; with temperature 0 it is greedy verification. The text is that of plain decoding.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,19 +15,16 @@ impl Acceptor for Coupled {
         true
     }
 
-    fn decide(
-        &mut self,
-        tree: &TokenTree,
-        rows: Rows<'_>,
-        sampler: &mut Sampler,
-        scratch: &mut Scratch,
-        verdict: &mut Verdict,
-    ) {
-        let mut node = tree.anchor();
-        while let Some(token) = verdict.draw(rows.logits(node), sampler, scratch) {
-            let Some(child) = tree.child(node, token) else { return };
-            verdict.path.push(child);
-            node = child;
+    fn decide(&mut self, mut walk: Walk<'_>) {
+        let mut node = walk.tree.anchor();
+        loop {
+            let token = match walk.sampler.draw(walk.rows.logits(node), walk.scratch) {
+                Ok(token) => token,
+                Err(error) => return walk.fail(error),
+            };
+            walk.take(node, token);
+            let Some(child) = walk.tree.child(node, token) else { return };
+            node = walk.follow(child);
         }
     }
 }

@@ -1,11 +1,21 @@
 //! Decide which drafted path survives. One file per acceptor; to add one, list it here.
 
 mod coupled;
+mod kind;
+mod rejection;
+mod top_k;
+mod typical;
+mod walk;
 
 pub use coupled::Coupled;
+pub use kind::AcceptorKind;
+pub use rejection::Rejection;
+pub use top_k::TopK;
+pub use typical::Typical;
+pub use walk::{Judgement, Walk};
 
 use crate::TokenId;
-use crate::sampler::{SampleError, Sampler, Scratch, TokenLogprobs};
+use crate::sampler::{SampleError, TokenLogprobs};
 use crate::target::Pass;
 use crate::tree::{NodeId, TokenTree};
 
@@ -17,16 +27,14 @@ pub trait Acceptor: Send {
     /// Whether the text is the same whatever was drafted.
     fn reproducible(&self) -> bool;
 
-    /// Draws from the anchor on. `sampler` stands after the anchor and is moved on by every token drawn; `verdict` has
-    /// been reset to the tree's given nodes. A row that cannot be drawn ends the walk as [`Verdict::error`].
-    fn decide(
-        &mut self,
-        tree: &TokenTree,
-        rows: Rows<'_>,
-        sampler: &mut Sampler,
-        scratch: &mut Scratch,
-        verdict: &mut Verdict,
-    );
+    /// Whether drafters shall sample from their own distributions, which it judges, instead of guessing the target's draw.
+    fn takes_samples(&self) -> bool {
+        false
+    }
+
+    /// Draws from the anchor on. The verdict has been reset to the tree's given nodes. A row that cannot be drawn ends the
+    /// walk as [`Verdict::error`].
+    fn decide(&mut self, walk: Walk<'_>);
 }
 
 /// Handles on one sequence's rows of a pass.
@@ -62,6 +70,8 @@ pub struct Verdict {
     pub tokens: Vec<TokenId>,
     /// One per token when the request asks for log-probabilities.
     pub logprobs: Vec<TokenLogprobs>,
+    /// One per token under an acceptor that changes the distribution.
+    pub judgements: Vec<Judgement>,
     /// Why the walk could not go on after `tokens`.
     pub error: Option<SampleError>,
 }
@@ -78,23 +88,8 @@ impl Verdict {
         self.path.clear();
         self.tokens.clear();
         self.logprobs.clear();
+        self.judgements.clear();
         self.error = None;
-    }
-
-    /// Draws the next token from its row and moves the sampler on; `None` after an error.
-    pub fn draw(&mut self, logits: &[f32], sampler: &mut Sampler, scratch: &mut Scratch) -> Option<TokenId> {
-        match sampler.draw(logits, scratch) {
-            Ok(token) => {
-                self.logprobs.extend(sampler.logprobs(logits, token, scratch));
-                self.tokens.push(token);
-                sampler.push(token);
-                Some(token)
-            }
-            Err(error) => {
-                self.error = Some(error);
-                None
-            }
-        }
     }
 
     /// Keeps the first `n` tokens, and of the path no more than their guesses.
@@ -102,6 +97,7 @@ impl Verdict {
         if n < self.tokens.len() {
             self.tokens.truncate(n);
             self.logprobs.truncate(n);
+            self.judgements.truncate(n);
             self.path.truncate(tree.given() + n);
             self.error = None;
         }

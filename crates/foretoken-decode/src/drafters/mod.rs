@@ -22,7 +22,7 @@ pub use suffix::Suffix;
 use crate::TokenId;
 use crate::acceptors::{Rows, Verdict};
 use crate::budget::DraftCost;
-use crate::sampler::Draw;
+use crate::sampler::{Draw, Sample, SampleError};
 use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
 
@@ -98,9 +98,26 @@ pub struct Draft<'a> {
     pub limits: Limits,
     /// Draws with the target's own processors and noise.
     pub draw: Draw<'a>,
+    /// Where samples go, when the request's acceptor takes some.
+    pub(crate) samples: Option<&'a mut Vec<Sample>>,
 }
 
 impl Draft<'_> {
+    /// The token for a drafter with a distribution of its own to push below `node`, from its logits `scores`
+    /// `[vocab_size]`: the target's draw if these were its logits or, when the request's acceptor judges samples, one from
+    /// the drafter's distribution. A sample is judged even where the guess is not pushed, so to stay unbiased a drafter
+    /// decides *before* it samples whether it drafts this far; after this, it pushes the token. Further guesses beside it,
+    /// from [`Draw::draw_top`] or elsewhere, are allowed.
+    ///
+    /// The error is that of a row from which nothing can be drawn.
+    pub fn sample(&mut self, node: NodeId, scores: &[f32]) -> Result<TokenId, SampleError> {
+        let Some(samples) = &mut self.samples else { return self.draw.draw(self.tree, node, scores) };
+        let sample = self.draw.sample(self.tree, node, scores)?;
+        let token = sample.token;
+        samples.push(sample);
+        Ok(token)
+    }
+
     /// Adds a guess below `parent`, which must be the anchor or a guess of this tree.
     pub fn push(&mut self, parent: NodeId, token: TokenId, p: f32) -> NodeId {
         self.tree.push(parent, token, self.source, p)

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{Candidate, SampleError, Sampler, Scratch};
+use super::{Candidate, Purpose, Sample, SampleError, Sampler, Scratch};
 use crate::TokenId;
 use crate::tree::{NodeId, TokenTree};
 
@@ -41,6 +41,16 @@ impl<'a> Draw<'a> {
         out: &mut Vec<TokenId>,
     ) -> Result<(), SampleError> {
         self.at(tree, node, |sampler, scratch| sampler.draw_top(scores, k, scratch, out))
+    }
+
+    /// A sample of the distribution that the target would draw from after `node` if `scores` `[vocab_size]` were its
+    /// logits. Its noise is its own, so it tells nothing of the target's draw.
+    pub(crate) fn sample(&mut self, tree: &TokenTree, node: NodeId, scores: &[f32]) -> Result<Sample, SampleError> {
+        let path = tree.path(node)[tree.anchor() + 1..].iter().map(|&node| tree.nodes()[node].token).collect();
+        self.at(tree, node, |sampler, scratch| {
+            let q = sampler.distribution(scores, scratch)?;
+            Ok(Sample { path, token: q.pick(sampler.noise(Purpose::Draft).uniform()), q })
+        })
     }
 
     /// The same when the scores of only some tokens are known: `candidates`, each token once, becomes the `k` best of

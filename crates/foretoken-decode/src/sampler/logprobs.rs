@@ -16,7 +16,7 @@ pub struct TokenLogprobs {
 
 impl TokenLogprobs {
     /// From a row of logits that could be drawn from `[vocab_size]`.
-    pub(super) fn new(logits: &[f32], token: TokenId, n_top: usize, scratch: &mut Scratch) -> Self {
+    pub(crate) fn new(logits: &[f32], token: TokenId, n_top: usize, scratch: &mut Scratch) -> Self {
         let Scratch { isa, maxima, buffer, candidates, .. } = scratch;
         let max = ops::scan(*isa, logits).max;
         buffer.resize(logits.len(), 0.0);

@@ -4,6 +4,7 @@
 //! by position and token (the Gumbel-max trick; Daliri et al. 2024, arXiv 2408.07978, for its use as a coupling). How a
 //! draft was made cannot matter, and a drafter that draws with the same noise agrees with the target most often.
 
+mod distribution;
 mod draw;
 mod gumbel;
 mod history;
@@ -15,6 +16,7 @@ mod support;
 
 use std::sync::Arc;
 
+pub use distribution::{Distribution, Sample};
 pub use draw::Draw;
 pub use history::History;
 pub(crate) use history::TokenHasher;
@@ -184,11 +186,57 @@ impl Sampler {
             let row = Row::of_list(scratch.isa, first, self.settings.temperature);
             support::filter_list(row, &self.settings, candidates);
             scratch.best.clear();
-            gumbel::best_of_list(row, candidates, self.noise(), k, &mut scratch.best);
+            gumbel::best_of_list(row, candidates, self.noise(Purpose::Token), k, &mut scratch.best);
             candidates.clear();
             candidates.extend(scratch.best.iter().map(|&(score, token)| Candidate { token, logit: score as f32 }));
         }
         candidates.truncate(k);
+    }
+
+    /// The `k` likeliest tokens that may be drawn, likeliest first, into `out`; returns the draw among these alone.
+    pub fn draw_likeliest(
+        &self,
+        logits: &[f32],
+        k: usize,
+        scratch: &mut Scratch,
+        out: &mut Vec<TokenId>,
+    ) -> Result<TokenId, SampleError> {
+        let Scratch { isa, row, maxima, buffer, candidates, best, .. } = scratch;
+        let logits = self.process(logits, row);
+        let scanned = row::scan(*isa, logits, self.position())?;
+        let row = Row::new(*isa, logits, scanned, self.settings.temperature, maxima);
+        let last = match self.settings.temperature {
+            0.0 => None,
+            _ => support::filter(row, &self.settings, candidates, buffer).last(candidates),
+        };
+        support::top_k(row.logits, row.maxima(), k, candidates, buffer);
+        candidates.truncate(candidates.partition_point(|c| last.is_none_or(|last| c.order(&last).is_le())));
+        out.clear();
+        out.extend(candidates.iter().map(|c| c.token));
+        if self.settings.temperature == 0.0 {
+            return Ok(out[0]);
+        }
+        best.clear();
+        gumbel::best_of_list(row, candidates, self.noise(Purpose::Token), 1, best);
+        Ok(best[0].1)
+    }
+
+    /// What a draw is distributed as, given its row of logits `[vocab_size]`.
+    pub fn distribution(&self, logits: &[f32], scratch: &mut Scratch) -> Result<Distribution, SampleError> {
+        let Scratch { isa, row, maxima, buffer, candidates, .. } = scratch;
+        let logits = self.process(logits, row);
+        let scanned = row::scan(*isa, logits, self.position())?;
+        if self.settings.temperature == 0.0 {
+            return Ok(Distribution::point(scanned.1));
+        }
+        let row = Row::new(*isa, logits, scanned, self.settings.temperature, maxima);
+        let support = support::filter(row, &self.settings, candidates, buffer);
+        Ok(Distribution::of(row, support, candidates))
+    }
+
+    /// The noise of the current position for a purpose.
+    pub fn noise(&self, purpose: Purpose) -> NoiseKey {
+        NoiseKey::new(self.settings.seed, self.settings.choice, self.position() as u64, purpose)
     }
 
     /// Log-probabilities of a token drawn from a row, when they were asked for.
@@ -200,8 +248,7 @@ impl Sampler {
     fn draw_best(&self, logits: &[f32], k: usize, scratch: &mut Scratch) -> Result<(), SampleError> {
         let Scratch { isa, row, maxima, buffer, hits, candidates, best } = scratch;
         let logits = self.process(logits, row);
-        let position = self.position();
-        let scanned = row::scan(*isa, logits, position)?;
+        let scanned = row::scan(*isa, logits, self.position())?;
         best.clear();
         if self.settings.temperature == 0.0 && k == 1 {
             best.push((0.0, scanned.1));
@@ -213,17 +260,12 @@ impl Sampler {
             best.extend(candidates.iter().map(|c| (f64::from(c.logit), c.token)));
             return Ok(());
         }
-        let key = self.noise();
+        let key = self.noise(Purpose::Token);
         match support::filter(row, &self.settings, candidates, buffer) {
             Support::Listed => gumbel::best_of_list(row, candidates, key, k, best),
             Support::UpTo(last) => gumbel::best_of_row(row, last, key, k, hits, best),
         }
         Ok(())
-    }
-
-    /// The noise at the current position.
-    fn noise(&self) -> NoiseKey {
-        NoiseKey::new(self.settings.seed, self.settings.choice, self.position() as u64, Purpose::Token)
     }
 
     /// One token's logit after bias, penalties and masks.

@@ -9,6 +9,12 @@ use crate::TokenId;
 pub enum Purpose {
     /// Drawing a token.
     Token = 1,
+    /// Sampling from a drafter's own distribution.
+    Draft = 2,
+    /// Whether such a sample is kept.
+    Accept = 3,
+    /// Drawing what takes its place.
+    Residual = 4,
 }
 
 /// The noise of one position: 32 random bits for each token.
@@ -25,6 +31,12 @@ impl NoiseKey {
     /// Gumbel noise of a token.
     pub fn gumbel(self, token: TokenId) -> f64 {
         gumbel(hash32(self.0, token))
+    }
+
+    /// A uniform number in [0, 1), of 53 bits.
+    pub fn uniform(self) -> f64 {
+        let bits = u64::from(hash32(self.0, 0)) << 32 | u64::from(hash32(self.0, 1));
+        (bits >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 }
 

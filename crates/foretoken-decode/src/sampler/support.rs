@@ -37,6 +37,16 @@ pub(super) enum Support {
     UpTo(Candidate),
 }
 
+impl Support {
+    /// The last token kept; `None` when nothing is.
+    pub fn last(self, listed: &[Candidate]) -> Option<Candidate> {
+        match self {
+            Self::Listed => listed.last().copied(),
+            Self::UpTo(last) => Some(last),
+        }
+    }
+}
+
 /// A candidate list of this length is drawn from directly; through a longer one, the whole row is faster.
 const SHORT: usize = 256;
 
