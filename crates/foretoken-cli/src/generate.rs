@@ -4,16 +4,19 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use foretoken_engine::{Engine, Event, ModelFile, Outcome, Request};
+use foretoken_decode::sampler::SamplerSettings;
+use foretoken_engine::{Engine, Event, ModelFile, Outcome, Request, draw_seed};
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 
 use crate::error::{CliError, INTERRUPTED};
 use crate::interrupt::Watch;
+use crate::machine::Machine;
 use crate::options::{DraftOptions, EndOptions, ModelOptions, SamplingOptions, request};
 use crate::output;
 use crate::prompt::PromptSource;
 use crate::report;
+use crate::trace::{self, Header, TraceFile};
 
 /// Continue a text, or answer a question with --chat
 ///
@@ -59,7 +62,7 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
 
-    /// Write a JSON line about every pass to a file
+    /// Write a JSON line about every pass to a file, for `foretoken explain`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -90,16 +93,36 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let max_tokens = (args.max_tokens > 0).then_some(args.max_tokens);
     let request = request(prompt, max_tokens, &args.sampling, &args.ending, &args.draft);
     args.model.check(&file, &request)?;
-    let trace = args.trace.as_deref().map(report::TraceFile::create).transpose()?;
-    let mut engine = args.model.load(file, &args.draft, trace.clone().map(|file| Box::new(file) as _))?;
+    let traced = args.trace.as_deref().map(|path| TraceFile::create(path, file.tokenizer())).transpose()?;
+    let mut engine = args.model.load(file, &args.draft, traced.clone().map(|file| Box::new(file) as _))?;
+    // Drawn here, so that the trace can name it.
+    let request = Request { seed: Some(request.seed.unwrap_or_else(draw_seed)), ..request };
+    if let Some(traced) = &traced {
+        traced.begin(&header(args, &engine, &request));
+    }
     let ended = answer_and_tell(args, &mut engine, request);
-    match (trace.map_or(Ok(()), |trace| trace.check()), ended) {
+    match (traced.map_or(Ok(()), |traced| traced.check()), ended) {
         (Err(error), Ok(ExitCode::SUCCESS) | Err(CliError::OutputClosed)) => Err(error),
         (Err(error), ended) => {
             output::note(format_args!("{:?}", miette::Report::new(error)));
             ended
         }
         (Ok(()), ended) => ended,
+    }
+}
+
+fn header(args: &Args, engine: &Engine, request: &Request) -> Header {
+    let settings = SamplerSettings { seed: request.seed.unwrap_or_default(), ..request.sampler.clone() };
+    Header {
+        foretoken_trace: trace::VERSION,
+        model: engine.file().name(),
+        draft: args.draft.draft.to_string(),
+        draft_width: args.draft.draft_width,
+        drafters: engine.drafters().into_iter().map(str::to_owned).collect(),
+        settings: serde_json::to_value(settings).expect("settings have string keys"),
+        vocab_size: engine.file().tokenizer().vocab_size(),
+        cost_table: engine.cost_table().clone(),
+        machine: Machine::here(engine.isa(), engine.threads()),
     }
 }
 

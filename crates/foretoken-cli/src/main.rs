@@ -1,11 +1,15 @@
 //! The `foretoken` binary: one file per subcommand.
 
+mod analysis;
 mod bench;
 mod chat;
+mod colour;
 mod error;
+mod explain;
 mod generate;
 mod inspect;
 mod interrupt;
+mod machine;
 mod model_file;
 mod options;
 mod output;
@@ -13,6 +17,7 @@ mod progress;
 mod prompt;
 mod report;
 mod tokenize;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -39,6 +44,7 @@ Examples:
   foretoken generate -m smollm2 --chat 'Why is the sky blue?'  ask a question
   foretoken chat -m qwen2.5-coder-1.5b                      talk
   foretoken inspect model.gguf                              what is in a file, and the memory it needs
+  foretoken generate -m smollm2 --trace t.jsonl 'Once upon a time'; foretoken explain t.jsonl  who guessed what
   foretoken bench decode -m qwen2.5-coder-0.5b --prompts prompts.jsonl  what drafting gains
 
 Exit codes:
@@ -54,6 +60,7 @@ enum Command {
     Chat(chat::Args),
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
+    Explain(explain::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
 }
@@ -67,6 +74,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     };
     match result {

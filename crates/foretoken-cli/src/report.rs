@@ -1,12 +1,7 @@
-//! What is said about an answer, and the trace of its passes.
+//! What is said about an answer.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_decode::{PassTrace, Recorder};
 use foretoken_engine::{Engine, Finish, Outcome};
 
 use crate::error::CliError;
@@ -77,46 +72,5 @@ pub fn check(outcome: &Outcome) -> Result<(), CliError> {
     match &outcome.error {
         Some(error) => Err(CliError::Failed { error: error.clone() }),
         None => Ok(()),
-    }
-}
-
-/// A file with one JSON object for every pass, each there as soon as the pass is done, however the program ends.
-///
-/// Clones write to the same file.
-#[derive(Clone)]
-pub struct TraceFile {
-    path: PathBuf,
-    /// The first error ends the trace: one with holes would mislead.
-    file: Arc<Mutex<io::Result<File>>>,
-}
-
-impl TraceFile {
-    /// Creates or empties the file.
-    pub fn create(path: &Path) -> Result<Self, CliError> {
-        let file = File::create(path).map_err(|error| CliError::File { action: "write", path: path.into(), error })?;
-        Ok(Self { path: path.into(), file: Arc::new(Mutex::new(Ok(file))) })
-    }
-
-    /// Fails when a pass could not be written.
-    pub fn check(&self) -> Result<(), CliError> {
-        let error = match &*self.file.lock().unwrap_or_else(PoisonError::into_inner) {
-            Ok(_) => return Ok(()),
-            Err(error) => io::Error::new(error.kind(), error.to_string()),
-        };
-        Err(CliError::File { action: "write", path: self.path.clone(), error })
-    }
-}
-
-impl Recorder for TraceFile {
-    fn pass(&mut self, trace: &PassTrace) {
-        let mut line = serde_json::to_string(trace).expect("a trace has string keys and finite numbers");
-        line.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk shall not end the text.
-        if let Ok(open) = &mut *file
-            && let Err(error) = open.write_all(line.as_bytes())
-        {
-            *file = Err(error);
-        }
     }
 }

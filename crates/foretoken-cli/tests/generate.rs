@@ -178,13 +178,39 @@ fn a_trace_has_a_line_for_every_pass() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("trace.jsonl");
     let path = file.to_str().expect("a plain path");
-    let outcome = json(&args(&model, &["--json", "-n", "20", "--trace", path, STORY]));
+    let outcome = json(&args(&model, &["--json", "-n", "20", "--temperature", "0", "--trace", path, STORY]));
     let trace = fs::read_to_string(&file).expect("it was written");
-    let passes: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (header, passes) = lines.split_first().expect("a header");
+    assert_eq!(header["foretoken_trace"], 1);
+    assert_eq!(header["settings"]["seed"], outcome["seed"]);
     let all = outcome["passes"].as_u64().unwrap() + outcome["prompt_passes"].as_u64().unwrap();
     assert_eq!(passes.len() as u64, all);
-    let drawn: usize = passes.iter().map(|pass| pass["sequences"][0]["tokens"].as_array().unwrap().len()).sum();
-    assert_eq!(drawn, 20);
+    let tokens: Vec<&Value> =
+        passes.iter().flat_map(|pass| pass["sequences"][0]["tokens"].as_array().unwrap()).collect();
+    assert_eq!(tokens.len(), 20);
+    let guessed = tokens.iter().filter(|token| token["by"] != 0).count() as u64;
+    assert_eq!(guessed, outcome["accepted"].as_u64().unwrap());
+    let text: String = tokens.iter().filter_map(|token| token["text"].as_str()).collect();
+    assert_eq!(text, outcome["text"].as_str().unwrap());
+
+    let explained = run(&["explain", path]);
+    assert!(explained.status.success(), "{}", stderr(&explained));
+    let said = String::from_utf8(explained.stdout).expect("text");
+    assert!(said.starts_with(&text) && said.contains("tokens per pass") && !said.contains('\x1b'), "{said}");
+    let html = folder.path().join("trace.html");
+    assert!(run(&["explain", path, "--html", html.to_str().unwrap()]).status.success());
+    let html = fs::read_to_string(html).expect("it was written");
+    assert!(
+        html.starts_with("<!doctype html>")
+            && html.contains("<svg")
+            && !html.contains("http:")
+            && !html.contains("https:")
+    );
+    let analysis = json(&["explain", path, "--json"]);
+    assert_eq!(analysis["by_source"].as_array().unwrap().len(), header["drafters"].as_array().unwrap().len());
+    fs::write(&file, &trace[..trace.len() - 10]).expect("it can be written");
+    fails(&["explain", path], 1, &["trace.jsonl", &format!("line {}", lines.len()), "breaks off"]);
 }
 
 #[cfg(target_os = "linux")]

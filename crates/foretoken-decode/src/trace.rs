@@ -161,8 +161,120 @@ pub struct GuessTrace {
     pub run: bool,
 }
 
+/// What became of a guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It gave a token beyond the one that every pass gives.
+    Accepted,
+    /// Another token was drawn in its place.
+    NotDrawn,
+    /// It hangs below a guess that did not come true, so nothing was drawn in its place.
+    Unreached,
+    /// The text ended before its row was of use.
+    PastEnd,
+    /// Its row was not run: the budget did not expect it to pay.
+    Trimmed,
+    /// Its row was not run, and it would have come true.
+    Missed,
+}
+
+impl Fate {
+    /// Every fate, in the order of reports.
+    pub const ALL: [Fate; 6] =
+        [Self::Accepted, Self::NotDrawn, Self::Unreached, Self::PastEnd, Self::Trimmed, Self::Missed];
+}
+
+impl SequenceTrace {
+    /// Indices into `proposed` of the accepted guesses, from the anchor down. They gave the first of `tokens`; the last
+    /// token is the one that every pass gives.
+    pub fn path(&self) -> Vec<usize> {
+        let accepted = self.tokens.split_last().map_or(&[][..], |(_, accepted)| accepted);
+        let mut path = Vec::with_capacity(accepted.len());
+        for &token in accepted {
+            path.extend(self.child(path.last().copied(), token));
+        }
+        path
+    }
+
+    /// The guess below `parent` that holds `token`.
+    fn child(&self, parent: Option<usize>, token: TokenId) -> Option<usize> {
+        self.proposed.iter().position(|guess| guess.parent == parent && guess.token == token)
+    }
+
+    /// What became of each of `proposed`.
+    pub fn fates(&self) -> Vec<Fate> {
+        let path = self.path();
+        // A guess that equals the last token was either not run, or stood where the text ended.
+        let last = self.tokens.last().and_then(|&token| self.child(path.last().copied(), token));
+        let mut fates: Vec<Fate> = Vec::with_capacity(self.proposed.len());
+        for (index, guess) in self.proposed.iter().enumerate() {
+            let above = guess.parent.map_or(Fate::Accepted, |parent| fates[parent]);
+            fates.push(match (guess.run, above) {
+                (false, _) if last == Some(index) => Fate::Missed,
+                (false, _) => Fate::Trimmed,
+                (true, _) if path.contains(&index) => Fate::Accepted,
+                (true, _) if last == Some(index) || self.tokens.is_empty() => Fate::PastEnd,
+                (true, Fate::Accepted) => Fate::NotDrawn,
+                (true, Fate::PastEnd) => Fate::PastEnd,
+                (true, _) => Fate::Unreached,
+            });
+        }
+        fates
+    }
+
+    /// Positions after the anchor of each of `proposed`, from 1.
+    pub fn depths(&self) -> Vec<usize> {
+        let mut depths: Vec<usize> = Vec::with_capacity(self.proposed.len());
+        for guess in &self.proposed {
+            depths.push(1 + guess.parent.map_or(0, |parent| depths[parent]));
+        }
+        depths
+    }
+}
+
 /// Receives every pass, to be written somewhere.
 pub trait Recorder: Send {
     /// A pass is over.
     fn pass(&mut self, trace: &PassTrace);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guesses `(token, parent, run)`.
+    fn sequence(guesses: &[(TokenId, Option<usize>, bool)], tokens: &[TokenId]) -> SequenceTrace {
+        let guess = |&(token, parent, run)| GuessTrace { token, parent, source: 1, p: 0.5, run };
+        SequenceTrace {
+            proposed: guesses.iter().map(guess).collect(),
+            tokens: tokens.to_vec(),
+            ..SequenceTrace::default()
+        }
+    }
+
+    #[test]
+    fn every_guess_has_a_fate() {
+        use Fate::{Accepted, Missed, NotDrawn, PastEnd, Trimmed, Unreached};
+        // 1 - 2 - 3, 1 - 4 - 5, and 6 beside 1; the row of 3 is not run.
+        let tree = [
+            (1, None, true),
+            (2, Some(0), true),
+            (3, Some(1), false),
+            (4, Some(0), true),
+            (5, Some(3), true),
+            (6, None, true),
+        ];
+        let check = |tokens: &[TokenId], path: &[usize], fates: [Fate; 6]| {
+            let trace = sequence(&tree, tokens);
+            assert_eq!((trace.path(), trace.fates()), (path.to_vec(), fates.to_vec()), "{tokens:?}");
+        };
+        check(&[1, 2, 3], &[0, 1], [Accepted, Accepted, Missed, NotDrawn, Unreached, NotDrawn]);
+        check(&[1, 2, 9], &[0, 1], [Accepted, Accepted, Trimmed, NotDrawn, Unreached, NotDrawn]);
+        check(&[9], &[], [NotDrawn, Unreached, Trimmed, Unreached, Unreached, NotDrawn]);
+        // The text ends with 4, whose row is then of no use.
+        check(&[1, 4], &[0], [Accepted, NotDrawn, Trimmed, PastEnd, PastEnd, NotDrawn]);
+        check(&[], &[], [PastEnd, PastEnd, Trimmed, PastEnd, PastEnd, PastEnd]);
+        assert_eq!(sequence(&tree, &[]).depths(), [1, 2, 3, 2, 3, 1]);
+    }
 }

@@ -142,6 +142,11 @@ impl Engine {
         self.scheduler.cost_table()
     }
 
+    /// Names of the drafters, by the source that traces give their guesses less one.
+    pub fn drafters(&self) -> Vec<&'static str> {
+        self.scheduler.drafters()
+    }
+
     /// Most tokens of a sequence.
     pub fn context_size(&self) -> usize {
         self.scheduler.target().context_size()

@@ -22,6 +22,7 @@ pub use load::{DEFAULT_CONTEXT, Loaded, PROMPT_ROWS};
 pub use method::Method;
 pub use request::{Event, Finish, Outcome, Request};
 pub use scheduler::{Scheduler, WallClock};
+pub use seed::draw as draw_seed;
 
 pub use foretoken_decode::acceptors::AcceptorKind;
 pub use foretoken_decode::{DraftPolicy, RequestError, RequestId, TokenId};

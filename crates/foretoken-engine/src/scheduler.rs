@@ -173,6 +173,11 @@ where
         self.decoder.budget().cost.table()
     }
 
+    /// Names of the drafters, by their place in the decoder's list.
+    pub fn drafters(&self) -> Vec<&'static str> {
+        self.decoder.drafter_stats().map(|stats| stats.name).collect()
+    }
+
     /// The target.
     pub fn target(&self) -> &T {
         self.decoder.target()

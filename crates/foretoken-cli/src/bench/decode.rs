@@ -14,10 +14,10 @@ use miette::Diagnostic;
 use serde::Serialize;
 use serde_json::json;
 
-use super::machine::{Machine, median};
 use super::prompts::{self, Prompt};
 use crate::error::{CliError, INTERRUPTED};
 use crate::generate;
+use crate::machine::{Machine, median};
 use crate::options::{DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use crate::progress;

@@ -12,9 +12,9 @@ use foretoken_formats::gguf::Gguf;
 use foretoken_model::{Model, PagedCache};
 use serde_json::{Map, Value, json};
 
-use super::machine::{Bandwidth, Machine, median};
 use crate::error::{CliError, INTERRUPTED};
 use crate::interrupt::Watch;
+use crate::machine::{Bandwidth, Machine, median};
 use crate::model_file;
 use crate::options::ModelOptions;
 use crate::output;

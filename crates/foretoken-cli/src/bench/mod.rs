@@ -2,7 +2,6 @@
 
 mod decode;
 mod forward;
-mod machine;
 mod prompts;
 
 use std::process::ExitCode;

@@ -7,21 +7,21 @@ use std::time::Instant;
 use foretoken_engine::Isa;
 use foretoken_kernels::arena::{Arena, ArenaSlice};
 use foretoken_kernels::pool::Pool;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Named beside every number.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The CPU's own name.
     pub cpu: String,
     /// Instruction set of the kernels.
-    pub isa: &'static str,
+    pub isa: String,
     /// Threads used.
     pub threads: usize,
     /// foretoken's version.
-    pub version: &'static str,
+    pub version: String,
     /// The commit, where the build was told it in `FORETOKEN_COMMIT`.
-    pub commit: Option<&'static str>,
+    pub commit: Option<String>,
 }
 
 impl Machine {
@@ -31,10 +31,10 @@ impl Machine {
         let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             cpu: name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned()),
-            isa: isa.name(),
+            isa: isa.name().to_owned(),
             threads,
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("FORETOKEN_COMMIT"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("FORETOKEN_COMMIT").map(str::to_owned),
         }
     }
 }
