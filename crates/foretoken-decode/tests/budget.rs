@@ -279,8 +279,7 @@ fn with_dear(wrong: f32, seconds: f64) -> Vec<PassTrace> {
     (request.max_tokens, request.sampler) = (Some(600), SamplerSettings::greedy());
     decoder.admit(request).unwrap();
     while decoder.step(&mut |_| {}).unwrap() {}
-    let passes = tape.0.lock().unwrap().clone();
-    passes
+    tape.0.lock().unwrap().clone()
 }
 
 /// Seconds of the passes by the table, with drafting, against plain decoding.

@@ -200,6 +200,8 @@ fn measure(
             for method in (0..methods.len()).map(|i| (i + turn) % methods.len()) {
                 let mut request = request.clone();
                 methods[method].apply(draft.draft_width, &mut request);
+                // What the other runs of this very prompt have taught would be the answer itself.
+                engine.scheduler().unlearn();
                 passes.clear();
                 let outcome = generate::answer(engine, request, false)?;
                 report::check(&outcome)?;
