@@ -216,6 +216,7 @@ fn request_message(error: &RequestError) -> String {
         | RequestError::UnknownDrafter { .. }
         | RequestError::Acceptor(_)
         | RequestError::NotFixed { .. }
+        | RequestError::ConstraintWithoutEnd
         | RequestError::UnknownToken { .. } => error.to_string(),
     }
 }
@@ -237,6 +238,7 @@ fn request_help(error: &RequestError) -> &'static str {
             "give numbers such as 42=-1.5, or 42=-inf to forbid a token"
         }
         RequestError::Acceptor(_) => "`foretoken generate --help` lists the acceptors and their parameters",
+        RequestError::ConstraintWithoutEnd => "leave --ignore-eos away",
         RequestError::NotFixed { .. } => "add --draft NAME and --draft-width N, or --draft none",
         RequestError::UnknownDrafter { .. } => "name drafters of this list in --draft, joined by +",
         RequestError::Settings(_) => "`foretoken generate --help` lists the sampling options and their ranges",

@@ -6,6 +6,7 @@
 pub mod acceptors;
 pub mod budget;
 mod clock;
+pub mod constraint;
 mod decoder;
 pub mod drafters;
 mod generation;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::TokenId;
 use crate::acceptors::AcceptorKind;
+use crate::constraint::Constraint;
 use crate::sampler::{SampleError, SamplerSettings, SettingsError};
 use crate::target::{SequenceId, TargetError};
 
@@ -18,7 +19,8 @@ pub struct Request {
     pub sampler: SamplerSettings,
     /// Ends with [`FinishReason::Length`] after this many tokens; `None`: when the context is full.
     pub max_tokens: Option<usize>,
-    /// End tokens are masked and stop strings ignored until this many tokens are there.
+    /// End tokens are masked and stop strings ignored until this many tokens are there, unless a constraint allows nothing
+    /// but an end token.
     pub min_tokens: usize,
     /// Tokens that end the text: the model's end-of-generation ids and the caller's own.
     pub end_tokens: Arc<[TokenId]>,
@@ -26,6 +28,8 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Strings that end the text and are not part of it.
     pub stop: Vec<String>,
+    /// What the text has to look like, in its initial state. The text ends with an end token where it is complete.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Log-probabilities of each token, and of this many of the likeliest beside it.
     pub logprobs: Option<usize>,
     /// How much to draft.
@@ -62,6 +66,7 @@ impl Request {
             end_tokens: Arc::new([]),
             ignore_eos: false,
             stop: Vec::new(),
+            constraint: None,
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
@@ -94,6 +99,9 @@ impl Request {
         }
         if self.stop.iter().any(String::is_empty) {
             return Err(RequestError::EmptyStop);
+        }
+        if self.constraint.is_some() && (self.ignore_eos || self.end_tokens.is_empty()) {
+            return Err(RequestError::ConstraintWithoutEnd);
         }
         self.acceptor.validate().map_err(RequestError::Acceptor)?;
         let fixed = match self.draft {
@@ -153,6 +161,9 @@ pub enum RequestError {
         /// All names, separated by commas.
         known: String,
     },
+    /// A constraint, and no end tokens or `ignore_eos`.
+    #[error("a text with a grammar ends where the grammar does, so it needs an end token that is not ignored")]
+    ConstraintWithoutEnd,
     /// A parameter of the acceptor, in words.
     #[error("{0}")]
     Acceptor(String),

@@ -59,6 +59,7 @@ impl Sequence {
         let min_position = request.prompt.len() + request.min_tokens;
         let generation = Generation::new(&request, context_size);
         let sampler = Sampler::new(request.sampler, &request.prompt)
+            .with_constraint(request.constraint, request.end_tokens.clone())
             .ban_until(request.end_tokens, min_position)
             .with_logprobs(request.logprobs);
         let anchor = &request.prompt[request.prompt.len() - 1..];
@@ -137,6 +138,20 @@ impl Sequence {
             draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),
             samples: self.acceptor.takes_samples().then_some(&mut self.samples),
         }
+    }
+
+    /// Takes out of drafter `index`'s draft what the constraint forbids and what hangs below it; says how many guesses.
+    pub fn cut_forbidden(&mut self, index: usize) -> usize {
+        if !self.sampler.is_constrained() {
+            return 0;
+        }
+        let Self { drafts, sampler, .. } = self;
+        drafts[index].retain_guesses(|path, token| {
+            path.iter().for_each(|&token| sampler.push(token));
+            let permitted = sampler.permits(token);
+            path.iter().for_each(|_| sampler.pop());
+            permitted
+        })
     }
 
     /// Adds guess `node` of the proposal, whose parent has been added, to this pass's rows.

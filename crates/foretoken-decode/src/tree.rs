@@ -76,6 +76,25 @@ impl TokenTree {
         self.given = other.given;
     }
 
+    /// Drops the guesses for which `keep` is false, given the guesses before them and their token, and what hangs below
+    /// these; says how many.
+    pub fn retain_guesses(&mut self, mut keep: impl FnMut(&[TokenId], TokenId) -> bool) -> usize {
+        let before = self.nodes.len();
+        let guesses = self.nodes.split_off(self.given);
+        let mut places: Vec<Option<NodeId>> = vec![None; self.anchor()];
+        places.push(Some(self.anchor()));
+        let mut path = Vec::new();
+        for guess in guesses {
+            let kept = places[guess.parent].filter(|&parent| {
+                path.clear();
+                path.extend(self.path(parent)[self.given..].iter().map(|&node| self.nodes[node].token));
+                keep(&path, guess.token)
+            });
+            places.push(kept.map(|parent| self.push(parent, guess.token, guess.source, guess.p)));
+        }
+        before - self.nodes.len()
+    }
+
     /// Drops the guesses.
     pub fn keep_given(&mut self) {
         self.nodes.truncate(self.given);

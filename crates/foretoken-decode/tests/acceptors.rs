@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use foretoken_decode::acceptors::AcceptorKind;
+use foretoken_decode::constraint::{Constraint, TokenMask};
 use foretoken_decode::drafters::{Drafter, PromptLookup};
 use foretoken_decode::sampler::{Sampler, SamplerSettings, Scratch};
 use foretoken_decode::{DraftPolicy, Request, RequestError, TokenId};
-use foretoken_testkit::{Output, SamplingDrafter, Setup, ToyModel, ToyTarget, generate};
+use foretoken_testkit::{Output, SamplingDrafter, Script, Setup, ToyModel, ToyTarget, generate};
 
 type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
 
@@ -26,7 +27,8 @@ fn texts(model: &ToyModel, request: &Request, len: usize) -> HashMap<Vec<TokenId
         let latest: Vec<TokenId> = whole.iter().rev().copied().collect();
         let mut logits = Vec::new();
         model.logits(&latest, whole.len(), &mut logits);
-        let mut sampler = Sampler::new(request.sampler.clone(), &request.prompt);
+        let mut sampler = Sampler::new(request.sampler.clone(), &request.prompt)
+            .with_constraint(request.constraint.clone(), request.end_tokens.clone());
         text.iter().for_each(|&token| sampler.push(token));
         let p = sampler.distribution(&logits, &mut scratch).expect("a sound row");
         open.extend(p.iter().map(|(token, p)| ([text.as_slice(), &[token]].concat(), probability * p)));
@@ -70,6 +72,15 @@ fn many(model: &ToyModel, request: &Request, n: usize, drafters: &dyn Fn() -> Dr
     batches.flat_map(|batch| generate(model, Setup { drafters: drafters(), ..Setup::default() }, batch)).collect()
 }
 
+/// A script that begins with a choice.
+fn open_script(vocab_size: usize) -> Script {
+    let open = |script: &Script| {
+        let mut mask = TokenMask::none(vocab_size);
+        script.clone().mask(&mut mask).is_ok() && mask.count() >= 3
+    };
+    (0..).map(|seed| Script::new(seed, vocab_size)).find(open).expect("some script does")
+}
+
 fn settings() -> Vec<SamplerSettings> {
     let base = |temperature| SamplerSettings { temperature, ..SamplerSettings::default() };
     vec![
@@ -98,6 +109,9 @@ fn rejection_keeps_the_distribution() {
         request.max_tokens = Some(3);
         request.end_tokens = [3].into();
         request.acceptor = AcceptorKind::Rejection;
+        if s == 3 {
+            request.constraint = Some(Box::new(open_script(model.vocab_size)));
+        }
         // A width that does not hold the whole draft, so that the budget trims by what was drafted.
         request.draft = DraftPolicy::Width(2);
         let drafters: &dyn Fn() -> Drafters = if s % 2 == 0 { &chain } else { &mixed };

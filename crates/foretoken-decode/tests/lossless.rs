@@ -11,12 +11,13 @@
 
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::drafters::{
-    Companion, DraftModel, DraftModelOptions, Drafter, NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix,
+    Companion, DraftModel, DraftModelOptions, Drafter, Grammar, NoDraft, PromptLookup, PromptLookupOptions, Recycle,
+    Suffix,
 };
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
-use foretoken_testkit::{Output, Rng, Setup, ToyCache, ToyModel, ToyTarget, generate};
+use foretoken_testkit::{Output, Rng, Script, Setup, ToyCache, ToyModel, ToyTarget, generate};
 
 type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
 
@@ -42,7 +43,13 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         vec![draft_model(model.clone(), 4096)],
         // It knows less, has another vocabulary, and too small a cache.
         vec![draft_model(ToyModel { order: 1, vocab_size: 11, poison: Some((30, f32::NAN)), ..model.clone() }, 30)],
-        vec![lookup(), Box::new(Nonsense(rng())), Box::new(drawer(0.3, 2, 5)), Box::new(Repeater(rng()))],
+        vec![
+            lookup(),
+            Box::new(Grammar),
+            Box::new(Nonsense(rng())),
+            Box::new(drawer(0.3, 2, 5)),
+            Box::new(Repeater(rng())),
+        ],
         vec![Box::new(Suffix::default())],
         vec![Box::new(Recycle::default())],
         vec![Box::new(Suffix::default()), Box::new(Recycle::default()), lookup()],
@@ -89,6 +96,9 @@ fn request(rng: &mut Rng, model: &ToyModel) -> Request {
     }
     if rng.chance(0.3) {
         request.logprobs = Some(rng.below(4));
+    }
+    if rng.chance(0.2) && !request.ignore_eos && !request.end_tokens.is_empty() {
+        request.constraint = Some(Box::new(Script::new(rng.next_u64(), model.vocab_size)));
     }
     request
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foretoken_decode::acceptors::AcceptorKind;
+use foretoken_decode::constraint::Constraint;
 use foretoken_decode::sampler::{SamplerSettings, TokenLogprobs};
 use foretoken_decode::{DraftPolicy, FinishReason, RequestError, RequestId, TokenId};
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Strings that end the text and are not part of it.
     pub stop: Vec<String>,
+    /// What the text has to look like: such as a schema or grammar.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Log-probabilities of each token, and of this many of the likeliest beside it.
     pub logprobs: Option<usize>,
     /// How much to draft. The text is the same under all policies.
@@ -51,6 +54,7 @@ impl Request {
             end_tokens: Vec::new(),
             ignore_eos: false,
             stop: Vec::new(),
+            constraint: None,
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
@@ -61,7 +65,8 @@ impl Request {
 
     /// Checks everything that can be wrong with a request, before a model is loaded for it.
     pub fn validate(&self, vocab_size: usize, context_size: usize) -> Result<(), RequestError> {
-        self.clone().for_decoder(&[].into(), 0).validate(vocab_size, context_size)
+        // Which tokens end a text is the model's business; that some do is not checked here.
+        self.clone().for_decoder(&[0].into(), 0).validate(vocab_size, context_size)
     }
 
     /// What the decoder is asked for. `end_tokens` are the model's own.
@@ -79,6 +84,7 @@ impl Request {
             end_tokens,
             ignore_eos: self.ignore_eos,
             stop: self.stop,
+            constraint: self.constraint,
             logprobs: self.logprobs,
             draft: self.draft,
             drafters: self.drafters,

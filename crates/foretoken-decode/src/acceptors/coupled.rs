@@ -18,11 +18,12 @@ impl Acceptor for Coupled {
     fn decide(&mut self, mut walk: Walk<'_>) {
         let mut node = walk.tree.anchor();
         loop {
-            let token = match walk.sampler.draw(walk.rows.logits(node), walk.scratch) {
+            let logits = walk.rows.logits(node);
+            let token = match walk.sampler.draw(logits, walk.scratch) {
                 Ok(token) => token,
                 Err(error) => return walk.fail(error),
             };
-            walk.take(node, token);
+            walk.take(logits, token);
             let Some(child) = walk.tree.child(node, token) else { return };
             node = walk.follow(child);
         }

@@ -9,7 +9,6 @@
 use super::{Acceptor, Walk};
 use crate::TokenId;
 use crate::sampler::{Distribution, Purpose, Sample, SampleError};
-use crate::tree::NodeId;
 
 /// Rejection sampling for sampled guesses, coupled sampling where there is none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,24 +30,25 @@ impl Acceptor for Rejection {
     fn decide(&mut self, mut walk: Walk<'_>) {
         let mut node = walk.tree.anchor();
         loop {
+            let logits = walk.rows.logits(node);
             let token = match walk.sample() {
-                None => walk.sampler.draw(walk.rows.logits(node), walk.scratch),
-                Some(sample) => judge(&mut walk, sample, node),
+                None => walk.sampler.draw(logits, walk.scratch),
+                Some(sample) => judge(&mut walk, sample, logits),
             };
             let token = match token {
                 Ok(token) => token,
                 Err(error) => return walk.fail(error),
             };
-            walk.take(node, token);
+            walk.take(logits, token);
             let Some(child) = walk.tree.child(node, token) else { return };
             node = walk.follow(child);
         }
     }
 }
 
-/// The token after `node`, for which `sample` was drawn.
-fn judge(walk: &mut Walk<'_>, sample: &Sample, node: NodeId) -> Result<TokenId, SampleError> {
-    let p = walk.sampler.distribution(walk.rows.logits(node), walk.scratch)?;
+/// The token for whose position `sample` was drawn, from the target's row.
+fn judge(walk: &mut Walk<'_>, sample: &Sample, logits: &[f32]) -> Result<TokenId, SampleError> {
+    let p = walk.sampler.distribution(logits, walk.scratch)?;
     let noise = |purpose| walk.sampler.noise(purpose).uniform();
     let kept = noise(Purpose::Accept) * sample.q.p(sample.token) < p.p(sample.token);
     Ok(if kept { sample.token } else { instead(&p, &sample.q, noise(Purpose::Residual)) })

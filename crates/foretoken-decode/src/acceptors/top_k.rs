@@ -32,7 +32,7 @@ impl Acceptor for TopK {
             };
             let passing = || likeliest.iter().copied().find(|&token| walk.tree.child(node, token).is_some());
             let token = if walk.tree.child(node, own).is_some() { own } else { passing().unwrap_or(own) };
-            walk.take_changed(node, token);
+            walk.take_changed(logits, token);
             let Some(child) = walk.tree.child(node, token) else { return };
             node = walk.follow(child);
         }

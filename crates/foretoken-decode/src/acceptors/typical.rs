@@ -4,6 +4,7 @@
 use super::{Acceptor, Walk};
 use crate::TokenId;
 use crate::sampler::{Distribution, SampleError};
+use crate::tree::NodeId;
 
 /// A guess passes with a probability above `min(epsilon, delta * e^-H)`, `H` the entropy of the target's distribution after
 /// every processor. Where none does, the token is the coupled draw.
@@ -31,11 +32,12 @@ impl Acceptor for Typical {
     fn decide(&mut self, mut walk: Walk<'_>) {
         let mut node = walk.tree.anchor();
         loop {
-            let token = match self.choose(&mut walk, node) {
+            let logits = walk.rows.logits(node);
+            let token = match self.choose(&mut walk, node, logits) {
                 Ok(token) => token,
                 Err(error) => return walk.fail(error),
             };
-            walk.take_changed(node, token);
+            walk.take_changed(logits, token);
             let Some(child) = walk.tree.child(node, token) else { return };
             node = walk.follow(child);
         }
@@ -43,8 +45,7 @@ impl Acceptor for Typical {
 }
 
 impl Typical {
-    fn choose(&self, walk: &mut Walk<'_>, node: usize) -> Result<TokenId, SampleError> {
-        let logits = walk.rows.logits(node);
+    fn choose(&self, walk: &mut Walk<'_>, node: NodeId, logits: &[f32]) -> Result<TokenId, SampleError> {
         if self.epsilon == 0.0 || self.delta == 0.0 {
             return walk.sampler.draw_likeliest(logits, 1, walk.scratch, &mut Vec::new());
         }

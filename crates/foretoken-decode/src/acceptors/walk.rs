@@ -36,20 +36,19 @@ impl<'a> Walk<'a> {
         self.samples.iter().find(|sample| sample.path == self.verdict.tokens)
     }
 
-    /// Takes the token after `node`.
-    pub fn take(&mut self, node: NodeId, token: TokenId) {
-        self.verdict.logprobs.extend(self.sampler.logprobs(self.rows.logits(node), token, self.scratch));
+    /// Takes the next token, from its row of logits.
+    pub fn take(&mut self, logits: &[f32], token: TokenId) {
+        self.verdict.logprobs.extend(self.sampler.logprobs(logits, token, self.scratch));
         self.verdict.tokens.push(token);
         self.sampler.push(token);
     }
 
     /// Takes a token that may not be what the target would draw, and measures the change.
-    pub fn take_changed(&mut self, node: NodeId, token: TokenId) {
-        let logits = self.rows.logits(node);
+    pub fn take_changed(&mut self, logits: &[f32], token: TokenId) {
         let agrees = self.sampler.draw(logits, self.scratch) == Ok(token);
         let logprob = TokenLogprobs::new(logits, token, 0, self.scratch).logprob;
         self.verdict.judgements.push(Judgement { logprob, agrees });
-        self.take(node, token);
+        self.take(logits, token);
     }
 
     /// Goes on to the guess that holds the token taken last.

@@ -104,6 +104,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         stats.retired.extend_from_slice(seat.drafter.retired());
         for sequence in sequences.iter_mut().filter(|s| asked(s)) {
             let limits = limits(sequence);
+            stats.proposed += sequence.drafts[index].len() - 1;
+            stats.forbidden += sequence.cut_forbidden(index);
             let Sequence { drafts, proposal, generation, acceptance, policy, .. } = sequence;
             // A width of one's own is filled in the order that the drafters themselves give.
             let by_budget = *policy == DraftPolicy::Budget;
@@ -112,7 +114,6 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 false => guess.p,
             };
             let cuts = merge(proposal, &drafts[index], limits, |t| generation.ends(t), estimate, map);
-            stats.proposed += drafts[index].len() - 1;
             stats.nonsense += cuts.nonsense;
             stats.over_limit += cuts.over_limit;
         }

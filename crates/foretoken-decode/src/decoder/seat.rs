@@ -13,7 +13,9 @@ pub struct DrafterStats {
     pub name: &'static str,
     /// Guesses proposed.
     pub proposed: usize,
-    /// Of these, tokens outside the vocabulary or chances that are no number.
+    /// Of these, tokens that a request's constraint forbids, and what hung below them.
+    pub forbidden: usize,
+    /// Of the others, tokens outside the vocabulary or chances that are no number.
     pub nonsense: usize,
     /// Of these, too many or too deep.
     pub over_limit: usize,

@@ -6,6 +6,7 @@
 mod best_first;
 mod companion;
 mod draft_model;
+mod grammar;
 mod none;
 mod prompt_lookup;
 mod rates;
@@ -14,6 +15,7 @@ mod suffix;
 
 pub use companion::Companion;
 pub use draft_model::{DraftModel, DraftModelOptions};
+pub use grammar::Grammar;
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
 pub use recycle::Recycle;
@@ -27,7 +29,7 @@ use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
 
 /// Drafters that need nothing but the text, by the name that `--draft` takes.
-pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle"];
+pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle", "grammar"];
 
 /// A drafter with its default options; `None` for a name not in [`NAMES`].
 pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
@@ -36,6 +38,7 @@ pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
         "prompt_lookup" => Some(Box::new(PromptLookup::default())),
         "suffix" => Some(Box::new(Suffix::default())),
         "recycle" => Some(Box::new(Recycle::default())),
+        "grammar" => Some(Box::new(Grammar)),
         _ => None,
     }
 }

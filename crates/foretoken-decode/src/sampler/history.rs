@@ -41,6 +41,11 @@ impl History {
         self.tokens.len()
     }
 
+    /// The tokens after the prompt; `None` before its end.
+    pub(super) fn output(&self) -> Option<&[TokenId]> {
+        self.tokens.get(self.prompt_len..)
+    }
+
     /// Appends a token.
     pub fn push(&mut self, token: TokenId) {
         self.tokens.push(token);

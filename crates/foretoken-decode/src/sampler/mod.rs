@@ -14,6 +14,7 @@ mod row;
 mod settings;
 mod support;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 pub use distribution::{Distribution, Sample};
@@ -26,6 +27,7 @@ pub use settings::{SamplerSettings, SettingsError};
 pub use support::Candidate;
 
 use crate::TokenId;
+use crate::constraint::{Constraint, Follower, Masked};
 use foretoken_kernels::{Isa, ops};
 use row::Row;
 use support::Support;
@@ -48,6 +50,14 @@ pub enum SampleError {
         token: TokenId,
         /// Where the next token would stand.
         position: usize,
+    },
+    /// The constraint could not say what is allowed.
+    #[error("the grammar gives no answer at position {position}: {reason}")]
+    Constraint {
+        /// Where the next token would stand.
+        position: usize,
+        /// Why.
+        reason: String,
     },
     /// Every token is masked.
     #[error("no token is allowed at position {position}")]
@@ -111,13 +121,15 @@ pub struct Sampler {
     banned: Arc<[TokenId]>,
     banned_until: usize,
     logprobs: Option<usize>,
+    /// Moves when it is asked; what it answers depends on the text alone.
+    follower: Option<RefCell<Follower>>,
 }
 
 impl Sampler {
     /// A sampler for what follows `prompt`. `settings` have been validated.
     pub fn new(settings: SamplerSettings, prompt: &[TokenId]) -> Self {
         let history = History::new(&settings, prompt);
-        Self { settings, history, banned: Arc::new([]), banned_until: 0, logprobs: None }
+        Self { settings, history, banned: Arc::new([]), banned_until: 0, logprobs: None, follower: None }
     }
 
     /// Masks `tokens` at positions before `until`: end tokens before the least number of tokens is reached.
@@ -129,6 +141,13 @@ impl Sampler {
     /// Reports the log-probability of each token drawn, and of this many of the likeliest beside it.
     pub fn with_logprobs(mut self, n_top: Option<usize>) -> Self {
         self.logprobs = n_top;
+        self
+    }
+
+    /// Masks what a constraint does not allow after the prompt. Where it allows nothing more, `end_tokens` may be drawn
+    /// even before their position.
+    pub fn with_constraint(mut self, constraint: Option<Box<dyn Constraint>>, end_tokens: Arc<[TokenId]>) -> Self {
+        self.follower = constraint.map(|constraint| RefCell::new(Follower::new(constraint, end_tokens)));
         self
     }
 
@@ -202,7 +221,7 @@ impl Sampler {
         out: &mut Vec<TokenId>,
     ) -> Result<TokenId, SampleError> {
         let Scratch { isa, row, maxima, buffer, candidates, best, .. } = scratch;
-        let logits = self.process(logits, row);
+        let logits = self.process(*isa, logits, row)?;
         let scanned = row::scan(*isa, logits, self.position())?;
         let row = Row::new(*isa, logits, scanned, self.settings.temperature, maxima);
         let last = match self.settings.temperature {
@@ -224,7 +243,7 @@ impl Sampler {
     /// What a draw is distributed as, given its row of logits `[vocab_size]`.
     pub fn distribution(&self, logits: &[f32], scratch: &mut Scratch) -> Result<Distribution, SampleError> {
         let Scratch { isa, row, maxima, buffer, candidates, .. } = scratch;
-        let logits = self.process(logits, row);
+        let logits = self.process(*isa, logits, row)?;
         let scanned = row::scan(*isa, logits, self.position())?;
         if self.settings.temperature == 0.0 {
             return Ok(Distribution::point(scanned.1));
@@ -239,6 +258,28 @@ impl Sampler {
         NoiseKey::new(self.settings.seed, self.settings.choice, self.position() as u64, purpose)
     }
 
+    /// Whether the constraint can take `token` here; it may still not be drawn.
+    pub(crate) fn permits(&self, token: TokenId) -> bool {
+        self.constraint().is_none_or(|(follower, output)| follower.borrow_mut().allows(output, token))
+    }
+
+    /// Whether there is a constraint.
+    pub(crate) fn is_constrained(&self) -> bool {
+        self.follower.is_some()
+    }
+
+    /// Appends guesses at what the constraint makes come next.
+    pub(crate) fn forced(&self, tokens: &mut Vec<TokenId>) {
+        if let Some((follower, output)) = self.constraint() {
+            follower.borrow_mut().forced(output, tokens);
+        }
+    }
+
+    /// The constraint and the text that it has to follow.
+    fn constraint(&self) -> Option<(&RefCell<Follower>, &[TokenId])> {
+        self.follower.as_ref().zip(self.history.output())
+    }
+
     /// Log-probabilities of a token drawn from a row, when they were asked for.
     pub fn logprobs(&self, logits: &[f32], token: TokenId, scratch: &mut Scratch) -> Option<TokenLogprobs> {
         self.logprobs.map(|n_top| TokenLogprobs::new(logits, token, n_top, scratch))
@@ -247,7 +288,7 @@ impl Sampler {
     /// Leaves the winners in `scratch.best`, at least one.
     fn draw_best(&self, logits: &[f32], k: usize, scratch: &mut Scratch) -> Result<(), SampleError> {
         let Scratch { isa, row, maxima, buffer, hits, candidates, best } = scratch;
-        let logits = self.process(logits, row);
+        let logits = self.process(*isa, logits, row)?;
         let scanned = row::scan(*isa, logits, self.position())?;
         best.clear();
         if self.settings.temperature == 0.0 && k == 1 {
@@ -270,7 +311,7 @@ impl Sampler {
 
     /// One token's logit after bias, penalties and masks.
     fn process_one(&self, Candidate { token, logit }: Candidate) -> f32 {
-        if self.position() < self.banned_until && self.banned.contains(&token) {
+        if self.position() < self.banned_until && self.banned.contains(&token) || !self.permits(token) {
             return f32::NEG_INFINITY;
         }
         let penalises = self.settings.penalises();
@@ -279,12 +320,16 @@ impl Sampler {
         biases.fold(logit, |logit, bias| logit + bias.1)
     }
 
-    /// The row after bias, penalties and masks: the row itself when there is nothing to do.
-    fn process<'a>(&self, logits: &'a [f32], buffer: &'a mut Vec<f32>) -> &'a [f32] {
-        let banning = self.position() < self.banned_until && !self.banned.is_empty();
-        if !banning && self.settings.logit_bias.is_empty() && !self.settings.penalises() {
-            return logits;
+    /// The row after penalties, bias and masks: the row itself when there is nothing to do.
+    fn process<'a>(&self, isa: Isa, logits: &'a [f32], buffer: &'a mut Vec<f32>) -> Result<&'a [f32], SampleError> {
+        let position = self.position();
+        let mut banning = position < self.banned_until && !self.banned.is_empty();
+        let constraint = self.constraint();
+        if !banning && constraint.is_none() && self.settings.logit_bias.is_empty() && !self.settings.penalises() {
+            return Ok(logits);
         }
+        // A mask shall not hide what is wrong with a row.
+        row::scan(isa, logits, position)?;
         buffer.clear();
         buffer.extend_from_slice(logits);
         if self.settings.penalises() {
@@ -293,9 +338,16 @@ impl Sampler {
         for &(token, bias) in &self.settings.logit_bias {
             buffer[token as usize] += bias;
         }
+        if let Some((follower, output)) = constraint {
+            let mut follower = follower.borrow_mut();
+            let answer = follower.mask(output, logits.len());
+            let (masked, mask) = answer.map_err(|reason| SampleError::Constraint { position, reason })?;
+            mask.apply(buffer);
+            banning &= masked == Masked::Open;
+        }
         if banning {
             self.banned.iter().for_each(|&token| buffer[token as usize] = f32::NEG_INFINITY);
         }
-        buffer
+        Ok(buffer)
     }
 }
