@@ -17,7 +17,7 @@ use crate::load::{Loaded, PROMPT_ROWS};
 use crate::scheduler::{Scheduler, WallClock};
 
 /// The drafters that `auto` asks.
-const AUTO: &[&str] = &["suffix", "recycle"];
+const AUTO: &[&str] = &["suffix", "recycle", "grammar"];
 
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
