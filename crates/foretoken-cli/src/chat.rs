@@ -1,6 +1,6 @@
 //! `foretoken chat`: a conversation. What was read and written stays cached between turns.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::process::ExitCode;
 
 use foretoken_engine::{Engine, Request};
@@ -10,11 +10,11 @@ use foretoken_formats::tokenizer::Special;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
+use crate::answer::stream;
 use crate::error::CliError;
-use crate::generate::answer;
-use crate::options::{DraftOptions, EndOptions, ModelOptions, SamplingOptions, request};
+use crate::options::AnswerOptions;
 use crate::output;
-use crate::prompt::utf8;
+use crate::prompt::{MAX_STDIN, utf8};
 use crate::report;
 
 /// Talk with a model
@@ -32,14 +32,12 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 0)]
     max_tokens: usize,
 
+    /// Colour the text by who guessed each token, and say how many each gave
+    #[arg(long)]
+    show: bool,
+
     #[command(flatten)]
-    model: ModelOptions,
-    #[command(flatten)]
-    draft: DraftOptions,
-    #[command(flatten)]
-    sampling: SamplingOptions,
-    #[command(flatten)]
-    ending: EndOptions,
+    options: AnswerOptions,
 }
 
 const COMMANDS: &str = "\
@@ -47,18 +45,20 @@ In the conversation:
   /reset         forget everything said
   /system TEXT   set the system message, and forget everything said
   /help          these commands
-  /quit          end; so do Ctrl-D and Ctrl-C";
+  /quit          end; so do Ctrl-D and Ctrl-C
+  //TEXT         say /TEXT";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut input = Input::open();
-    let file = args.model.open()?;
+    let AnswerOptions { model, draft, .. } = &args.options;
+    let file = model.open()?;
     if file.chat_template().is_none() {
         return Err(CliError::NoChatTemplate { model: file.path().display().to_string() });
     }
     // Wrong options are told now, not after the first message: one token stands in for it.
-    args.model.check(&file, &args.request(vec![0]))?;
-    let engine = args.model.load(file, &args.draft, None)?;
+    model.check(&file, &args.request(vec![0]))?;
+    let engine = model.load(file, draft, None)?;
     let mut conversation = Conversation { args, engine, system: args.system.clone(), said: Vec::new() };
     if input.is_terminal() {
         output::note(format_args!("{} is ready. /help lists commands.", printable(&conversation.engine.file().name())));
@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         let line = line.trim();
         match line.split_once(char::is_whitespace).unwrap_or((line, "")) {
             ("", _) => {}
+            _ if line.starts_with("//") => conversation.say(&line[1..])?,
             ("/quit" | "/exit", _) => break,
             ("/help", _) => output::note(COMMANDS),
             ("/reset", _) => conversation.reset(),
@@ -95,9 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 impl Args {
     fn request(&self, prompt: Vec<u32>) -> Request {
-        let max_tokens = (self.max_tokens > 0).then_some(self.max_tokens);
-        let request = request(prompt, max_tokens, &self.sampling, &self.ending, &self.draft);
-        Request { reuse: true, ..request }
+        Request { reuse: true, ..self.options.request(prompt, self.max_tokens) }
     }
 }
 
@@ -133,7 +132,7 @@ impl Conversation<'_> {
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<Message> = system.chain(self.said.iter().cloned()).collect();
         let prompt = self.engine.file().encode_chat(&messages, Special::AsText)?;
-        let outcome = answer(&mut self.engine, self.args.request(prompt), true)?;
+        let outcome = stream(&mut self.engine, self.args.request(prompt), self.args.show)?;
         output::text("\n")?;
         let (cached, prompt) = (outcome.cached_tokens, outcome.prompt_tokens);
         output::note(format_args!("({}; {cached} of {prompt} prompt tokens were cached)", report::short(&outcome)));
@@ -167,7 +166,8 @@ impl Input {
         match self {
             Self::Pipe => {
                 let mut line = Vec::new();
-                let read = io::stdin().lock().read_until(b'\n', &mut line).map_err(CliError::Stdin)?;
+                let mut input = io::stdin().lock().take(MAX_STDIN);
+                let read = input.read_until(b'\n', &mut line).map_err(CliError::Stdin)?;
                 if read == 0 { Ok(None) } else { utf8(line, "this line").map(Some) }
             }
             Self::Terminal(editor) => match editor.readline("> ") {

@@ -1,18 +1,17 @@
 //! `foretoken generate`: continue a text, or answer one question.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{Engine, Event, ModelFile, Outcome, Request, draw_seed};
+use foretoken_engine::{Engine, ModelFile, Request, draw_seed};
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 
+use crate::answer::{answer, stream};
 use crate::error::{CliError, INTERRUPTED};
-use crate::interrupt::Watch;
 use crate::machine::Machine;
-use crate::options::{DraftOptions, EndOptions, ModelOptions, SamplingOptions, request};
+use crate::options::AnswerOptions;
 use crate::output;
 use crate::prompt::PromptSource;
 use crate::report;
@@ -62,18 +61,16 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
 
+    /// Colour the text by who guessed each token, and say how many each gave
+    #[arg(long, conflicts_with = "json")]
+    show: bool,
+
     /// Write a JSON line about every pass to a file, for `foretoken explain`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
     #[command(flatten)]
-    model: ModelOptions,
-    #[command(flatten)]
-    draft: DraftOptions,
-    #[command(flatten)]
-    sampling: SamplingOptions,
-    #[command(flatten)]
-    ending: EndOptions,
+    options: AnswerOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -88,13 +85,13 @@ Examples:
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let given = args.positional.as_deref().or(args.prompt.as_deref());
     let text = PromptSource { given, file: args.file.as_deref() }.read()?;
-    let file = args.model.open()?;
+    let AnswerOptions { model, draft, .. } = &args.options;
+    let file = model.open()?;
     let prompt = encode(args, &file, &text)?;
-    let max_tokens = (args.max_tokens > 0).then_some(args.max_tokens);
-    let request = request(prompt, max_tokens, &args.sampling, &args.ending, &args.draft);
-    args.model.check(&file, &request)?;
+    let request = args.options.request(prompt, args.max_tokens);
+    model.check(&file, &request)?;
     let traced = args.trace.as_deref().map(|path| TraceFile::create(path, file.tokenizer())).transpose()?;
-    let mut engine = args.model.load(file, &args.draft, traced.clone().map(|file| Box::new(file) as _))?;
+    let mut engine = model.load(file, draft, traced.clone().map(|file| Box::new(file) as _))?;
     // Drawn here, so that the trace can name it.
     let request = Request { seed: Some(request.seed.unwrap_or_else(draw_seed)), ..request };
     if let Some(traced) = &traced {
@@ -116,8 +113,8 @@ fn header(args: &Args, engine: &Engine, request: &Request) -> Header {
     Header {
         foretoken_trace: trace::VERSION,
         model: engine.file().name(),
-        draft: args.draft.draft.to_string(),
-        draft_width: args.draft.draft_width,
+        draft: args.options.draft.draft.to_string(),
+        draft_width: args.options.draft.draft_width,
         drafters: engine.drafters().into_iter().map(str::to_owned).collect(),
         settings: serde_json::to_value(settings).expect("settings have string keys"),
         vocab_size: engine.file().tokenizer().vocab_size(),
@@ -127,7 +124,10 @@ fn header(args: &Args, engine: &Engine, request: &Request) -> Header {
 }
 
 fn answer_and_tell(args: &Args, engine: &mut Engine, request: Request) -> Result<ExitCode, CliError> {
-    let outcome = answer(engine, request, !args.json)?;
+    let outcome = match args.json {
+        true => answer(engine, request, |_, _, _| Ok(()))?,
+        false => stream(engine, request, args.show)?,
+    };
     if args.json {
         output::json(&outcome)?;
     } else {
@@ -152,19 +152,4 @@ fn encode(args: &Args, file: &ModelFile, text: &str) -> Result<Vec<u32>, CliErro
     let system = args.system.iter().map(|text| Message::new("system", text));
     let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
     Ok(file.encode_chat(&messages, special)?)
-}
-
-/// Runs one request until it ends or Ctrl-C is pressed, and streams its text.
-pub fn answer(engine: &mut Engine, request: Request, stream: bool) -> Result<Outcome, CliError> {
-    let watch = Watch::start();
-    let mut written = Ok(());
-    let outcome = engine.scheduler().run(request, |event| {
-        if let Event::Progress { text, .. } = event
-            && stream
-        {
-            written = output::text(text);
-        }
-        if watch.pressed() || written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    written.map(|()| outcome)
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: an answer under way ends cleanly; anything else ends at once.
+//! Ctrl-C and SIGTERM: an answer under way ends cleanly; anything else ends at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ static PRESSED: AtomicBool = AtomicBool::new(false);
 /// Somebody looks at `PRESSED`.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler. A second Ctrl-C, or one while nobody watches, ends the process.
+/// Installs the handler, also for SIGTERM and SIGHUP. A second Ctrl-C, or one while nobody watches, ends the process.
 pub fn install() {
     let handler = || {
         let again = PRESSED.swap(true, Ordering::SeqCst);

@@ -39,6 +39,16 @@ impl Machine {
     }
 }
 
+/// Seconds that all threads of this process have run on a CPU; `None` where the system does not tell.
+pub fn cpu_seconds() -> Option<f64> {
+    let threads = fs::read_dir("/proc/self/task").ok()?.flatten();
+    let nanoseconds = threads.filter_map(|thread| {
+        let line = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(nanoseconds.sum::<u64>() as f64 / 1e9)
+}
+
 /// Reads a buffer far larger than any cache, again and again.
 pub struct Bandwidth {
     buffer: ArenaSlice,

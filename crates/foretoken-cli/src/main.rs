@@ -1,6 +1,7 @@
 //! The `foretoken` binary: one file per subcommand.
 
 mod analysis;
+mod answer;
 mod bench;
 mod chat;
 mod colour;

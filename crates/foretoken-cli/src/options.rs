@@ -14,7 +14,7 @@ use crate::progress::LoadingBar;
 use crate::prompt::read_text;
 
 /// Which model, and how it is kept in memory and run.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct ModelOptions {
     /// A .gguf file, or parts of the name of one in $FORETOKEN_MODELS (else ~/.cache/foretoken/models), as in smollm2-135m
@@ -241,34 +241,44 @@ pub struct EndOptions {
     pub min_tokens: usize,
 }
 
-/// Puts the options together into a request.
-pub fn request(
-    prompt: Vec<u32>,
-    max_tokens: Option<usize>,
-    sampling: &SamplingOptions,
-    ending: &EndOptions,
-    draft: &DraftOptions,
-) -> Request {
-    let sampler = SamplerSettings {
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        repetition_penalty: sampling.repetition_penalty,
-        presence_penalty: sampling.presence_penalty,
-        frequency_penalty: sampling.frequency_penalty,
-        logit_bias: sampling.logit_bias.clone(),
-        ..SamplerSettings::default()
-    };
-    let mut request = Request {
-        sampler,
-        seed: sampling.seed,
-        max_tokens,
-        min_tokens: ending.min_tokens,
-        stop: ending.stop.clone(),
-        ignore_eos: ending.ignore_eos,
-        ..Request::new(prompt)
-    };
-    draft.draft.apply(draft.draft_width, &mut request);
-    request
+/// Everything that `generate` and `chat` can be told about an answer.
+#[derive(Args, Clone, Debug)]
+pub struct AnswerOptions {
+    #[command(flatten)]
+    pub model: ModelOptions,
+    #[command(flatten)]
+    pub draft: DraftOptions,
+    #[command(flatten)]
+    pub sampling: SamplingOptions,
+    #[command(flatten)]
+    pub ending: EndOptions,
+}
+
+impl AnswerOptions {
+    /// What the engine is asked for; at most `max_tokens`, or as many as there is room for when it is 0.
+    pub fn request(&self, prompt: Vec<u32>, max_tokens: usize) -> Request {
+        let Self { draft, sampling, ending, .. } = self;
+        let sampler = SamplerSettings {
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            repetition_penalty: sampling.repetition_penalty,
+            presence_penalty: sampling.presence_penalty,
+            frequency_penalty: sampling.frequency_penalty,
+            logit_bias: sampling.logit_bias.clone(),
+            ..SamplerSettings::default()
+        };
+        let mut request = Request {
+            sampler,
+            seed: sampling.seed,
+            max_tokens: (max_tokens > 0).then_some(max_tokens),
+            min_tokens: ending.min_tokens,
+            stop: ending.stop.clone(),
+            ignore_eos: ending.ignore_eos,
+            ..Request::new(prompt)
+        };
+        draft.draft.apply(draft.draft_width, &mut request);
+        request
+    }
 }

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::error::CliError;
 
+/// What is longer than this is not read to its end: it may have none.
+pub const MAX_STDIN: u64 = 64 << 20;
+
 /// The ways in which a text may have been given.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptSource<'a> {
@@ -24,7 +27,11 @@ impl PromptSource<'_> {
             (None, None) if io::stdin().is_terminal() => Err(CliError::NoPrompt),
             _ => {
                 let mut bytes = Vec::new();
-                io::stdin().lock().read_to_end(&mut bytes).map_err(CliError::Stdin)?;
+                io::stdin().lock().take(MAX_STDIN + 1).read_to_end(&mut bytes).map_err(CliError::Stdin)?;
+                if bytes.len() as u64 > MAX_STDIN {
+                    let found = format!("standard input has more than {} MB", MAX_STDIN >> 20);
+                    return Err(CliError::Argument { found, wanted: "no context holds so long a prompt".into() });
+                }
                 utf8(bytes, "standard input")
             }
         }

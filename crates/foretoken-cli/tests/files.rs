@@ -130,6 +130,39 @@ fn bench_decode_compares_methods() {
         }
         assert_eq!(result["drafted"] == 0, result["method"] == "none");
     }
+
+    // Under a fixed table everything but the clock repeats.
+    let costs = folder.path().join("costs.json");
+    fs::write(&costs, r#"{"rows": [0.01, 0.0101, 0.0102, 0.0103, 0.0104]}"#).expect("it can be written");
+    let html = folder.path().join("report.html");
+    let (costs, html) = (costs.to_str().expect("a plain path"), html.to_str().expect("a plain path"));
+    let more = ["--draft", "suffix,suffix+recycle", "--temperature", "0,0.8", "-n", "24", "--cost-model", costs];
+    let repeats = || {
+        let report = json(&[&args[..], &more, &["--json", "--html", html]].concat());
+        let strip = |result: &serde_json::Value| {
+            let mut result = result.clone();
+            let figures = result.as_object_mut().expect("an object");
+            figures.retain(|key, _| !["second", "speedup", "mean"].iter().any(|clocked| key.contains(clocked)));
+            result
+        };
+        report["results"].as_array().expect("an array").iter().map(strip).collect::<Vec<_>>()
+    };
+    let results = repeats();
+    assert_eq!(results, repeats());
+    assert_eq!(results.len(), 3 * 2 * 3);
+    for result in &results {
+        let plain = result["method"] == "none";
+        assert_eq!(result["identical"], true);
+        assert_eq!(result["memory_bytes"] == 0, plain, "{result}");
+        assert!(result["rows_per_token"].as_f64() >= Some(1.0), "{result}");
+        assert_eq!(result["drafters"].as_object().expect("an object").contains_key("suffix"), !plain);
+    }
+    let html = fs::read_to_string(html).expect("it was written");
+    assert!(html.contains("<svg") && html.contains("suffix+recycle, T 0.8"));
+    let shown = run(&[&args[..], &["-n", "8", "--remember"]].concat());
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("geo. mean") && shown.lines().count() == 7, "{shown}");
+
     fails(&[&args[..], &["--category", "poems"]].concat(), 2, &["poems", "--category"]);
     fails(&[&args[..], &["--limit", "0"]].concat(), 2, &["--limit", "at least 1"]);
     fails(&[&args[..], &["-n", "0"]].concat(), 2, &["--max-tokens", "at least 1"]);
@@ -138,7 +171,13 @@ fn bench_decode_compares_methods() {
 
 #[test]
 fn help_teaches() {
-    for command in [&["--help"][..], &["generate", "--help"], &["bench", "decode", "--help"], &["chat", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["generate", "--help"],
+        &["bench", "decode", "--help"],
+        &["explain", "--help"],
+        &["chat", "--help"],
+    ] {
         let output = run(command);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}", stderr(&output));

@@ -152,6 +152,9 @@ fn the_text_streams_and_the_summary_counts_passes() {
     let text = plain["text"].as_str().expect("a text");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), text.trim_end());
     let said = stderr(&output);
+    let shown = run(&args(&model, &["-n", "12", "--temperature", "0", "--show", STORY]));
+    assert_eq!(shown.stdout, output.stdout, "plain where there is no terminal");
+    assert!(stderr(&shown).contains("■ the model itself"), "{}", stderr(&shown));
     assert!(said.contains("12 tokens in ") && said.contains(" passes") && said.contains("tokens/s"), "{said}");
 }
 
@@ -249,7 +252,7 @@ fn chat_keeps_the_conversation() {
     let args = ["chat", "-m", model, "--threads", "1", "--temperature", "0", "-n", "12"];
     let mut child =
         foretoken(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-    let lines = "My name is Ada.\nWhat is my name?\n/nonsense\n/reset\nHello.\n/quit\nnever read\n";
+    let lines = "My name is Ada.\nWhat is my name?\n/nonsense\n/reset\n//help me.\n/quit\nnever read\n";
     child.stdin.take().expect("piped").write_all(lines.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", stderr(&output));
@@ -266,14 +269,21 @@ fn chat_keeps_the_conversation() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_ends_with_the_statistics() {
+fn ctrl_c_and_sigterm_end_with_the_statistics() {
     let Some(model) = smollm2() else { return };
+    for signal in ["-INT", "-TERM"] {
+        ends_with_the_statistics(&model, signal);
+    }
+}
+
+#[cfg(unix)]
+fn ends_with_the_statistics(model: &Path, signal: &str) {
     let long = ["-n", "0", "--ignore-eos", "--temperature", "0", STORY];
     let mut child =
-        foretoken(&args(&model, &long)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        foretoken(&args(model, &long)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let mut text = [0; 8];
     child.stdout.as_mut().expect("piped").read_exact(&mut text).expect("it writes");
-    let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let interrupt = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(interrupt.expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130));

@@ -11,7 +11,7 @@ use crate::request::{DraftPolicy, FinishReason, Request};
 use crate::sampler::{Draw, Sample, Sampler, Scratch};
 use crate::target::{Pass, SequenceId, Want, Work};
 use crate::trace::{GuessTrace, RequestStats, SequenceTrace};
-use crate::tree::{NodeId, TokenTree};
+use crate::tree::{NodeId, Source, TokenTree};
 
 /// Names a request of a decoder; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +52,8 @@ pub(crate) struct Sequence {
     pub tree: TokenTree,
     pub wants: Vec<Want>,
     pub verdict: Verdict,
+    /// Who guessed each of the verdict's tokens; the last of a pass is nobody's guess.
+    pub sources: Vec<Source>,
 }
 
 impl Sequence {
@@ -85,6 +87,7 @@ impl Sequence {
             tree: TokenTree::new(anchor),
             wants: Vec::new(),
             verdict: Verdict::default(),
+            sources: Vec::new(),
             tokens: request.prompt,
         }
     }
@@ -202,6 +205,10 @@ impl Sequence {
     pub fn advance(&mut self, shared: &mut SharedAcceptance) {
         let tokens = &self.verdict.tokens;
         self.tokens.extend_from_slice(tokens);
+        let guesses = self.verdict.path.iter().skip(self.tree.given()).map(|&node| self.tree.nodes()[node].source);
+        self.sources.clear();
+        self.sources.extend(guesses.take(tokens.len().saturating_sub(1)));
+        self.sources.resize(tokens.len(), Source::GIVEN);
         match tokens.len() {
             0 => self.stats.prompt_passes += usize::from(self.finish.is_none()),
             n => self.stats.count(&self.tree, n),

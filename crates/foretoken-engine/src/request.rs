@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::constraint::Constraint;
 use foretoken_decode::sampler::{SamplerSettings, TokenLogprobs};
+use foretoken_decode::tree::Source;
 use foretoken_decode::{DraftPolicy, FinishReason, RequestError, RequestId, TokenId};
 use serde::Serialize;
 
@@ -105,6 +106,8 @@ pub enum Event<'a> {
         tokens: &'a [TokenId],
         /// How many of these were guesses that came true; they are the first ones.
         accepted: usize,
+        /// Who guessed each token: its place in [`crate::Engine::drafters`] from 1, and 0 for none of them.
+        sources: &'a [Source],
         /// New text: whole characters, and nothing that may turn out to be part of a stop string.
         text: &'a str,
         /// One per token when asked for.

@@ -119,6 +119,7 @@ where
                 request,
                 tokens: event.tokens,
                 accepted: event.tokens.len().saturating_sub(1),
+                sources: event.sources,
                 text: event.text,
                 logprobs: event.logprobs,
             });
@@ -193,6 +194,11 @@ where
         while let Some(kept) = { lock(&self.prefixes).give_up() } {
             self.decoder.cache_mut().close(kept.sequence);
         }
+    }
+
+    /// Bytes of memory that each drafter holds, by name.
+    pub fn drafter_bytes(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.decoder.drafter_bytes()
     }
 
     /// Makes the drafters drop what they learned from requests that are over: for measuring. Panics while there are others.

@@ -22,7 +22,7 @@ use crate::sampler::{Scratch, TokenLogprobs};
 use crate::sequence::{RequestId, Sequence};
 use crate::target::{Cache, SequenceId, Target, TargetError, Work};
 use crate::trace::{Recorder, RequestStats};
-use crate::tree::NodeId;
+use crate::tree::{NodeId, Source};
 use seat::Seat;
 use why::Choice;
 
@@ -48,6 +48,8 @@ pub struct Event<'a> {
     pub request: RequestId,
     /// New tokens: none while the prompt is run.
     pub tokens: &'a [TokenId],
+    /// Who guessed each of them; [`Source::GIVEN`] for the one that every pass gives.
+    pub sources: &'a [Source],
     /// New text, whole characters: may lag behind the tokens while it could become a stop string.
     pub text: &'a str,
     /// One per token when asked for.
@@ -254,6 +256,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// What came of each drafter, in the order of their sources.
     pub fn drafter_stats(&self) -> impl Iterator<Item = &DrafterStats> {
         self.seats.iter().map(|seat| &seat.stats)
+    }
+
+    /// Bytes of memory that each drafter holds, by name.
+    pub fn drafter_bytes(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.seats.iter().map(|seat| (seat.stats.name, seat.drafter.bytes()))
     }
 
     /// Makes every drafter drop what it learned from requests that are over. Panics while there are others.

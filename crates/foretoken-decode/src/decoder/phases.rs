@@ -135,6 +135,7 @@ impl Sequence {
         Event {
             request: self.id,
             tokens: &self.verdict.tokens,
+            sources: &self.sources,
             text: &self.generation.text,
             logprobs: &self.verdict.logprobs,
             stats: &self.stats,
@@ -149,5 +150,6 @@ impl Sequence {
     fn end_without_pass(&mut self) {
         self.generation.flush();
         self.verdict.clear();
+        self.sources.clear();
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn make<C: Cache>(
             sequences[oldest].finish = Some(FinishReason::Target(TargetError::CacheFull { needed, free }));
             sequences[oldest].generation.flush();
             sequences[oldest].verdict.clear();
+            sequences[oldest].sources.clear();
             batch.clear();
         }
     }

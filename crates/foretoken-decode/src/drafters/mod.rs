@@ -70,6 +70,11 @@ pub trait Drafter<T: Target>: Send {
         &[]
     }
 
+    /// Bytes of memory that its tables and models hold.
+    fn bytes(&self) -> usize {
+        0
+    }
+
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
 

@@ -163,6 +163,10 @@ impl<T: Target> Drafter<T> for Recycle {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
     fn unlearn(&mut self) {
         *self = Self::default();
     }

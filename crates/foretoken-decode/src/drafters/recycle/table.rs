@@ -85,6 +85,11 @@ impl Table {
     /// Contexts per generation: some 5 MB.
     const CAPACITY: usize = 1 << 16;
 
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        (self.young.capacity() + self.old.capacity()) * size_of::<(u64, Successors)>()
+    }
+
     /// What follows the last `order` tokens of a context, if anything is known.
     pub fn get(&self, context: &Context, order: usize) -> Option<&Successors> {
         let key = context.key(order)?;

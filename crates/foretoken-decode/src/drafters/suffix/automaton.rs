@@ -71,6 +71,14 @@ impl Default for Automaton {
 }
 
 impl Automaton {
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        let Self { states, edges, index, .. } = self;
+        states.capacity() * size_of::<State>()
+            + edges.capacity() * size_of::<Edge>()
+            + index.capacity() * size_of::<(u64, u32)>()
+    }
+
     /// Links followed to count a new occurrence. In text, suffixes that occurred before are few; in `a a a a` there is one
     /// for each length, and only the longest are counted exactly.
     const COUNTED: usize = 48;

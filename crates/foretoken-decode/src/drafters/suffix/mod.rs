@@ -228,6 +228,11 @@ impl<T: Target> Drafter<T> for Suffix {
         }
     }
 
+    fn bytes(&self) -> usize {
+        let texts = self.texts.values().map(|text| &text.automaton);
+        texts.chain(self.store.automata()).map(Automaton::bytes).sum()
+    }
+
     fn unlearn(&mut self) {
         *self = Self::default();
     }
