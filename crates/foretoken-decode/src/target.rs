@@ -104,3 +104,13 @@ pub trait Target {
     /// an earlier pass are dropped. On an error nothing has changed.
     fn verify(&mut self, cache: &mut Self::Cache, work: &[Work<'_>]) -> Result<&Self::Pass, TargetError>;
 }
+
+/// A target with prediction heads: from the hidden state of one row, each scores a token further ahead.
+pub trait Heads: Target {
+    /// Number of heads.
+    fn n_heads(&self) -> usize;
+
+    /// Scores `[vocab_size]` of head `head`, from 0: for the token `head + 2` positions after the row whose `hidden` state
+    /// this is, the next one being what the row's own logits are for.
+    fn head(&mut self, head: usize, hidden: &[f32]) -> &[f32];
+}

@@ -11,13 +11,13 @@
 
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::drafters::{
-    Companion, DraftModel, DraftModelOptions, Drafter, Grammar, NoDraft, PromptLookup, PromptLookupOptions, Recycle,
-    Suffix,
+    Blockwise, Companion, DraftModel, DraftModelOptions, Drafter, Grammar, Jacobi, Lookahead, LookaheadOptions,
+    NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix,
 };
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
-use foretoken_testkit::{Output, Rng, Script, Setup, ToyCache, ToyModel, ToyTarget, generate};
+use foretoken_testkit::{Output, Rng, Script, Setup, ToyCache, ToyHeads, ToyModel, ToyTarget, generate};
 
 type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
 
@@ -52,7 +52,17 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         ],
         vec![Box::new(Suffix::default())],
         vec![Box::new(Recycle::default())],
-        vec![Box::new(Suffix::default()), Box::new(Recycle::default()), lookup()],
+        vec![Box::new(Jacobi::default())],
+        vec![Box::new(Lookahead::default())],
+        vec![Box::new(Lookahead::new(LookaheadOptions { columns: 3, ngram: 3, guesses: 2 }))],
+        vec![Box::new(Blockwise::default())],
+        vec![
+            Box::new(Suffix::default()),
+            Box::new(Recycle::default()),
+            Box::new(Jacobi::new(4)),
+            Box::new(Lookahead::default()),
+            Box::new(Blockwise::default()),
+        ],
     ]
 }
 
@@ -121,6 +131,7 @@ fn nothing_but_the_request_decides_the_text() {
             context_size: *rng.pick(&[64, 90, 4096]),
             poison,
             seed: case,
+            heads: ToyHeads { n: rng.below(17), hits: *rng.pick(&[0.0, 0.8, 1.0]) },
             ..ToyModel::default()
         };
         let n_requests = *rng.pick(&[1, 1, 2, 3, 6]);

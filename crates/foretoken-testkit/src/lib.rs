@@ -14,6 +14,6 @@ pub use generate::{Output, Setup, generate};
 pub use rng::Rng;
 pub use sampling::SamplingDrafter;
 pub use script::Script;
-pub use toy::{ToyClock, ToyModel, ToyTarget};
+pub use toy::{ToyClock, ToyHeads, ToyModel, ToyTarget};
 pub use toy_cache::ToyCache;
 pub use toy_text::ToyText;

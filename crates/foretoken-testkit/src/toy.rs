@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use foretoken_decode::Clock;
 use foretoken_decode::budget::CostTable;
-use foretoken_decode::target::{Pass, SequenceId, Target, TargetError, Want, Work};
+use foretoken_decode::target::{Heads, Pass, SequenceId, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 
 use crate::rng::mix;
@@ -31,11 +31,22 @@ pub struct ToyModel {
     pub poison: Option<(usize, f32)>,
     /// Tells models apart.
     pub seed: u64,
+    /// Its prediction heads.
+    pub heads: ToyHeads,
 }
 
 impl Default for ToyModel {
     fn default() -> Self {
-        Self { vocab_size: 12, context_size: 4096, order: 2, scale: 6.0, hostile: 0..0, poison: None, seed: 1 }
+        Self {
+            vocab_size: 12,
+            context_size: 4096,
+            order: 2,
+            scale: 6.0,
+            hostile: 0..0,
+            poison: None,
+            seed: 1,
+            heads: ToyHeads { n: 16, hits: 1.0 },
+        }
     }
 }
 
@@ -52,7 +63,17 @@ pub struct ToyTarget {
     pub most_rows: usize,
     /// Moves on by what each pass costs.
     pub clock: Option<(ToyClock, CostTable)>,
+    head: Vec<f32>,
     pass: ToyPass,
+}
+
+/// Scripted heads: they follow the model's likeliest tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct ToyHeads {
+    /// How many.
+    pub n: usize,
+    /// Share of rows in which a head is not mistaken.
+    pub hits: f32,
 }
 
 /// A clock that only passes move.
@@ -79,7 +100,7 @@ pub struct ToyPass {
 impl ToyTarget {
     /// A target for this model.
     pub fn new(model: ToyModel) -> Self {
-        Self { model, passes: 0, rows: 0, most_rows: 0, clock: None, pass: ToyPass::default() }
+        Self { model, passes: 0, rows: 0, most_rows: 0, clock: None, head: Vec::new(), pass: ToyPass::default() }
     }
 
     /// Rows of logits that were looked at, over all passes.
@@ -171,8 +192,44 @@ impl ToyTarget {
         let position = committed(cache, work.sequence) + work.tree.nodes()[node].depth as usize + 1;
         let row = self.pass.logits.len() / self.model.vocab_size;
         self.model.logits(&latest, position, &mut self.pass.logits);
-        self.pass.hidden.push(latest[0] as f32);
+        self.pass.hidden.push(position as f32);
+        self.pass.hidden.extend(latest.iter().map(|&token| token as f32));
+        self.pass.hidden.resize((row + 1) * self.hidden_len(), -1.0);
         Some(row)
+    }
+}
+
+impl ToyTarget {
+    /// The position and the latest tokens of the row.
+    fn hidden_len(&self) -> usize {
+        1 + self.model.order
+    }
+}
+
+impl Heads for ToyTarget {
+    fn n_heads(&self) -> usize {
+        self.model.heads.n
+    }
+
+    fn head(&mut self, head: usize, hidden: &[f32]) -> &[f32] {
+        let mut position = hidden[0] as usize;
+        let mut latest: Vec<u32> = hidden[1..].iter().filter(|&&x| x >= 0.0).map(|&x| x as u32).collect();
+        let hash = latest.iter().fold(position as u64, |hash, &token| mix(hash ^ u64::from(token)));
+        for ahead in 0..=head + 1 {
+            self.head.clear();
+            self.model.logits(&latest, position, &mut self.head);
+            if ahead <= head {
+                let likeliest =
+                    (0..self.head.len()).max_by(|&a, &b| self.head[a].total_cmp(&self.head[b]).then(b.cmp(&a)));
+                latest.insert(0, likeliest.expect("a vocabulary") as u32);
+                position += 1;
+            }
+        }
+        let mistaken = (mix(hash + head as u64) >> 40) as f32 / (1u64 << 24) as f32 >= self.model.heads.hits;
+        if mistaken {
+            self.head.reverse();
+        }
+        &self.head
     }
 }
 
@@ -201,7 +258,7 @@ impl Pass for ToyPass {
     }
 
     fn hidden(&self, work: usize, node: NodeId) -> &[f32] {
-        let row = self.row(work, node);
-        &self.hidden[row..row + 1]
+        let (row, len) = (self.row(work, node), self.hidden.len() * self.vocab_size / self.logits.len());
+        &self.hidden[row * len..(row + 1) * len]
     }
 }

@@ -263,6 +263,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self.seats.iter().map(|seat| (seat.stats.name, seat.drafter.bytes()))
     }
 
+    /// The drafters, in the order of their sources.
+    pub fn drafters(&self) -> impl Iterator<Item = &dyn Drafter<T>> {
+        self.seats.iter().map(|seat| &*seat.drafter)
+    }
+
     /// Makes every drafter drop what it learned from requests that are over. Panics while there are others.
     pub fn unlearn(&mut self) {
         assert!(self.is_idle(), "drafters unlearn between requests");

@@ -4,18 +4,24 @@
 //! cannot change the text, so it may be adaptive, timed and even wrong.
 
 mod best_first;
+mod blockwise;
 mod companion;
 mod draft_model;
 mod grammar;
+mod jacobi;
+mod lookahead;
 mod none;
 mod prompt_lookup;
 mod rates;
 mod recycle;
 mod suffix;
 
+pub use blockwise::Blockwise;
 pub use companion::Companion;
 pub use draft_model::{DraftModel, DraftModelOptions};
 pub use grammar::Grammar;
+pub use jacobi::Jacobi;
+pub use lookahead::{Lookahead, LookaheadOptions};
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
 pub use recycle::Recycle;
@@ -29,7 +35,7 @@ use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
 
 /// Drafters that need nothing but the text, by the name that `--draft` takes.
-pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle", "grammar"];
+pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle", "jacobi", "lookahead", "grammar"];
 
 /// A drafter with its default options; `None` for a name not in [`NAMES`].
 pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
@@ -39,6 +45,8 @@ pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
         "suffix" => Some(Box::new(Suffix::default())),
         "recycle" => Some(Box::new(Recycle::default())),
         "grammar" => Some(Box::new(Grammar)),
+        "jacobi" => Some(Box::new(Jacobi::default())),
+        "lookahead" => Some(Box::new(Lookahead::default())),
         _ => None,
     }
 }
@@ -75,12 +83,28 @@ pub trait Drafter<T: Target>: Send {
         0
     }
 
+    /// What it counted since it was made, for reports; the meaning is its own.
+    fn counts(&self) -> Vec<Count> {
+        Vec::new()
+    }
+
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
 
     /// Drops what it learned from sequences that are over, between requests: a measurement must not profit from having
     /// answered the same prompt before.
     fn unlearn(&mut self) {}
+}
+
+/// One of a drafter's own counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// What is counted.
+    pub of: &'static str,
+    /// At which size, depth or iteration.
+    pub at: usize,
+    /// How often.
+    pub n: u64,
 }
 
 /// Sequences that a drafter gave up.
