@@ -165,6 +165,10 @@ impl From<EngineError> for CliError {
                 found: format!("{} is {value}, and must be {wanted}", option(name)),
                 wanted: "--help lists the options and their ranges".into(),
             },
+            error @ EngineError::Draft { .. } => Self::Argument {
+                found: printable(&error.to_string()),
+                wanted: "give --draft-model a smaller model, best of the same family".into(),
+            },
             error @ EngineError::Target(_) => Self::Engine(error),
         }
     }

@@ -53,7 +53,9 @@ const CONTEXTS: [usize; 4] = [2048, 8192, 32768, 131_072];
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let gguf = Gguf::open(model_file::find(&args.model)?)?;
-    let footprint = Footprint::of(&gguf, args.weights.weights(), args.kv_type.kv_type());
+    let hyper = foretoken_model::check(&gguf);
+    let (weights, kv_type) = (args.weights.weights(), args.kv_type.kv_type());
+    let footprint = hyper.map(|hyper| Footprint::of(&gguf, &hyper, weights, kv_type));
     if args.json {
         output::json(&as_json(args, &gguf, footprint.as_ref().ok()))?;
         return Ok(ExitCode::SUCCESS);

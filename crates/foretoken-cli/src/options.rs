@@ -124,6 +124,8 @@ impl ModelOptions {
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions {
+            draft_model: draft.models.draft_model.as_deref().map(model_file::find).transpose()?,
+            exit_layers: draft.models.exit_layers,
             cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
             recorder,
             ..self.engine_options(&progress)
@@ -155,6 +157,9 @@ pub struct DraftOptions {
     #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
     pub draft: Method,
 
+    #[command(flatten)]
+    pub models: DraftModels,
+
     /// Check this many guesses every pass, whether or not they pay [default: as many as pay, by measurement]
     #[arg(long, value_name = "TOKENS")]
     pub draft_width: Option<usize>,
@@ -162,6 +167,19 @@ pub struct DraftOptions {
     /// Decide by the pass costs in this file instead of by the clock, so that a run repeats pass by pass
     #[arg(long, value_name = "FILE")]
     pub cost_model: Option<PathBuf>,
+}
+
+/// What the drafters that run a model run.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafting (changes the speed, never the text)")]
+pub struct DraftModels {
+    /// A smaller model that drafts, for --draft draft_model: a .gguf file, or parts of the name of one, as for --model
+    #[arg(long, value_name = "FILE|NAME")]
+    pub draft_model: Option<String>,
+
+    /// Layers of the model that --draft early_exit runs [default: a third of them]
+    #[arg(long, value_name = "LAYERS")]
+    pub exit_layers: Option<usize>,
 }
 
 /// Reads a cost table from a JSON file.

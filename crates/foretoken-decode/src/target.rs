@@ -86,6 +86,21 @@ pub trait Cache {
     fn truncate(&mut self, sequence: SequenceId, len: usize);
 }
 
+/// A target that can stop after some of its layers: a worse model for less time, in the same cache.
+pub trait EarlyExit: Target {
+    /// Layers in all.
+    fn layers(&self) -> usize;
+
+    /// [`Target::verify`] through the first `n_layers` layers (1 to [`EarlyExit::layers`]) and the head. The rows are only
+    /// good to be read by other such passes: they have to be truncated away before the next whole one.
+    fn verify_first(
+        &mut self,
+        n_layers: usize,
+        cache: &mut Self::Cache,
+        work: &[Work<'_>],
+    ) -> Result<&Self::Pass, TargetError>;
+}
+
 /// A language model. A row's results depend on the tokens of its path alone, bit for bit: never on the other rows,
 /// sequences, pages or threads of the pass.
 pub trait Target {

@@ -1,7 +1,7 @@
 //! A second model that drafts: what it runs, when it gives up, and that it is worth its name.
 
-use foretoken_decode::budget::{CostModel, CostTable};
-use foretoken_decode::drafters::{Companion, DraftModel, DraftModelOptions, Retired};
+use foretoken_decode::budget::{CostModel, CostTable, DraftCost};
+use foretoken_decode::drafters::{Companion, DraftModel, Retired, WriterOptions};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::target::SequenceId;
 use foretoken_decode::{Decoder, DraftPolicy, Request, RequestStats, TokenId};
@@ -112,8 +112,8 @@ fn decode(
     pages: usize,
     requests: &[Request],
 ) -> (Vec<RequestStats>, Vec<Retired>) {
-    let options = DraftModelOptions { min_path_p: 0.0, ..DraftModelOptions::default() };
-    let drafter = DraftModel::new("draft_model", companion(draft, pages), options);
+    let options = WriterOptions { min_path_p: 0.0, ..WriterOptions::default() };
+    let drafter = DraftModel::new("draft_model", companion(draft, pages), DraftCost::default(), options);
     let cost = CostModel::fixed(CostTable::linear(1.0, 0.05));
     let mut decoder = Decoder::new(ToyTarget::new(target.clone()), ToyCache::new(4, 999, 1), ToyText, (), cost)
         .with_drafter(Box::new(drafter));

@@ -9,10 +9,10 @@
 //! position off; copies from one token early; log-probabilities of the first token only; a counter of accepted guesses that
 //! is never 0; scores for guesses below a miss; a cached prompt without a row to run; more rows than a pass may have.
 
-use foretoken_decode::budget::CostTable;
+use foretoken_decode::budget::{CostTable, DraftCost};
 use foretoken_decode::drafters::{
-    Blockwise, Companion, DraftModel, DraftModelOptions, Drafter, Grammar, Jacobi, Lookahead, LookaheadOptions,
-    NoDraft, PromptLookup, PromptLookupOptions, Recycle, Suffix,
+    Blockwise, Companion, DraftModel, Drafter, ExitEarly, Grammar, Jacobi, Lookahead, LookaheadOptions, NoDraft,
+    PromptLookup, PromptLookupOptions, Recycle, Suffix, WriterOptions,
 };
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
@@ -28,7 +28,7 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
     let drawer = |wrong, siblings, depth| Drawer { model: model.clone(), wrong, siblings, depth, rng: rng() };
     let draft_model = |model, pages| {
         let companion = Companion::new(ToyTarget::new(model), ToyCache::new(3, pages, seed), 7);
-        Box::new(DraftModel::new("draft_model", companion, DraftModelOptions::default()))
+        Box::new(DraftModel::new("draft_model", companion, DraftCost::default(), WriterOptions::default()))
     };
     vec![
         vec![Box::new(NoDraft)],
@@ -41,6 +41,7 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         vec![Box::new(drawer(0.0, 1, 6))],
         vec![Box::new(drawer(0.3, 3, 4))],
         vec![draft_model(model.clone(), 4096)],
+        vec![Box::new(ExitEarly::new(1, DraftCost::default(), WriterOptions::default()))],
         // It knows less, has another vocabulary, and too small a cache.
         vec![draft_model(ToyModel { order: 1, vocab_size: 11, poison: Some((30, f32::NAN)), ..model.clone() }, 30)],
         vec![

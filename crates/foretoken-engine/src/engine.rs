@@ -1,23 +1,25 @@
 //! The engine: a model file, its tokenizer and template, and a scheduler over the model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretoken_decode::budget::{CostModel, CostTable};
+use foretoken_decode::drafters::Drafter;
 use foretoken_decode::target::Target;
-use foretoken_decode::{Clock, Decoder, DecoderOptions, Detokenize, Recorder, TokenId, drafters};
+use foretoken_decode::{Clock, Decoder, DecoderOptions, Detokenize, Recorder, TokenId};
 use foretoken_formats::tokenizer::Tokenizer;
 use foretoken_kernels::Isa;
 use foretoken_model::{KvType, Model, Weights};
 
+use crate::drafters::Beside;
 use crate::error::EngineError;
 use crate::file::ModelFile;
 use crate::footprint::Footprint;
-use crate::load::{Loaded, PROMPT_ROWS};
+use crate::load::{Loaded, PROMPT_ROWS, Progress, file_bytes};
 use crate::scheduler::{Scheduler, WallClock};
 
-/// The drafters that `auto` asks.
-const AUTO: &[&str] = &["suffix", "recycle", "grammar"];
+/// The drafters that `auto` asks, where they are there.
+const AUTO: &[&str] = &["suffix", "recycle", "grammar", "draft_model"];
 
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
@@ -31,6 +33,10 @@ pub struct EngineOptions<'a> {
     pub weights: Weights,
     /// The kernels' version.
     pub isa: Isa,
+    /// A smaller model that drafts.
+    pub draft_model: Option<PathBuf>,
+    /// Layers that `early_exit` drafts with; `None`: about a third.
+    pub exit_layers: Option<usize>,
     /// Fixed costs of passes; `None`: learned from the passes.
     pub cost_table: Option<CostTable>,
     /// Rows of a prompt per pass.
@@ -49,6 +55,8 @@ impl Default for EngineOptions<'_> {
             kv_type: KvType::F16,
             weights: Weights::AsStored,
             isa: Isa::best(),
+            draft_model: None,
+            exit_layers: None,
             cost_table: None,
             prompt_rows: PROMPT_ROWS,
             recorder: None,
@@ -74,6 +82,7 @@ pub struct Engine {
     file: ModelFile,
     scheduler: Scheduler<Model, TokenText>,
     footprint: Footprint,
+    drafting_bytes: u64,
     isa: Isa,
     load_seconds: f64,
 }
@@ -90,7 +99,12 @@ impl Engine {
         if let Some(Err(why)) = options.cost_table.as_ref().map(CostTable::validate) {
             return Err(EngineError::option("cost_table", "not usable", &format!("mended: {why}")));
         }
-        let Loaded { model, footprint } = Loaded::load(file.gguf(), &options)?;
+        let beside = Beside::open(&file, &options)?;
+        let progress = Progress::new(options.progress, file_bytes(file.gguf()) + beside.file_bytes());
+        let part = progress.part(file_bytes(file.gguf()));
+        let loaded = Loaded::load(file.gguf(), file.hyper(), &options, &part)?;
+        let drafters = beside.load(&loaded, &options, &progress)?;
+        let Loaded { model, footprint } = loaded;
         let cache = model.cache(model.context_size())?;
         let cost = match options.cost_table {
             Some(table) => CostModel::fixed(table),
@@ -102,9 +116,8 @@ impl Engine {
         let sizes = DecoderOptions { max_rows: options.prompt_rows, ..DecoderOptions::default() };
         let text = TokenText(file.tokenizer().clone());
         let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
-        for name in drafters::NAMES {
-            let drafter = drafters::by_name(name).expect("a name of the list");
-            decoder = match AUTO.contains(name) {
+        for drafter in drafters.all {
+            decoder = match AUTO.contains(&Drafter::name(&*drafter)) {
                 true => decoder.with_drafter(drafter),
                 false => decoder.with_drafter_by_name(drafter),
             };
@@ -117,6 +130,7 @@ impl Engine {
             file,
             scheduler: Scheduler::new(decoder, clock, end_tokens),
             footprint,
+            drafting_bytes: drafters.bytes,
             isa: options.isa,
             load_seconds: clock.now().as_secs_f64(),
         })
@@ -135,6 +149,11 @@ impl Engine {
     /// What the model weighs.
     pub fn footprint(&self) -> &Footprint {
         &self.footprint
+    }
+
+    /// Bytes that the models which draft take, a full context of each included.
+    pub fn drafting_bytes(&self) -> u64 {
+        self.drafting_bytes
     }
 
     /// What passes cost, as far as is known.

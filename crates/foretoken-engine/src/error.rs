@@ -1,5 +1,7 @@
 //! Why the engine could not do what it was asked.
 
+use std::path::PathBuf;
+
 use foretoken_decode::RequestError;
 use foretoken_decode::target::TargetError;
 use foretoken_formats::FormatError;
@@ -23,6 +25,14 @@ pub enum EngineError {
         value: String,
         /// What would do.
         wanted: String,
+    },
+    /// A model that cannot draft for the model that was opened.
+    #[error("{} cannot draft for this model: {reason}", model.display())]
+    Draft {
+        /// The file of the model that was to draft.
+        model: PathBuf,
+        /// Why not.
+        reason: String,
     },
     /// The file has no chat template, or it refuses these messages.
     #[error("{model} has no chat template: it was not made for conversations")]

@@ -8,6 +8,7 @@ use foretoken_decode::TokenId;
 use foretoken_formats::chat::{ChatTemplate, Message};
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
+use foretoken_model::Hyper;
 
 use crate::error::EngineError;
 use crate::load::DEFAULT_CONTEXT;
@@ -16,6 +17,7 @@ use crate::load::DEFAULT_CONTEXT;
 pub struct ModelFile {
     path: PathBuf,
     gguf: Gguf,
+    hyper: Hyper,
     tokenizer: Arc<Tokenizer>,
     chat_template: Option<ChatTemplate>,
 }
@@ -25,10 +27,10 @@ impl ModelFile {
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let gguf = Gguf::open(path)?;
         // Before the tokenizer: a model of another architecture most often has another kind of vocabulary too.
-        foretoken_model::check(&gguf)?;
+        let hyper = foretoken_model::check(&gguf)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let chat_template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
-        Ok(Self { path: path.to_owned(), gguf, tokenizer, chat_template })
+        Ok(Self { path: path.to_owned(), gguf, hyper, tokenizer, chat_template })
     }
 
     /// Where it is.
@@ -47,6 +49,11 @@ impl ModelFile {
         &self.gguf
     }
 
+    /// The model's sizes.
+    pub fn hyper(&self) -> &Hyper {
+        &self.hyper
+    }
+
     /// The model's vocabulary.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
@@ -59,7 +66,7 @@ impl ModelFile {
 
     /// The context size for what was asked; `None`: the model's own limit, up to [`DEFAULT_CONTEXT`].
     pub fn context_size(&self, wanted: Option<usize>) -> Result<usize, EngineError> {
-        context_size(&self.gguf, wanted)
+        context_size(&self.hyper, wanted)
     }
 
     /// The tokens of a prompt that is continued as it stands.
@@ -81,8 +88,8 @@ impl ModelFile {
 }
 
 /// The context size for what was asked, checked against the model's own.
-pub(crate) fn context_size(gguf: &Gguf, wanted: Option<usize>) -> Result<usize, EngineError> {
-    let own = foretoken_model::check(gguf)?.context;
+pub(crate) fn context_size(hyper: &Hyper, wanted: Option<usize>) -> Result<usize, EngineError> {
+    let own = hyper.context;
     let context = wanted.unwrap_or(own.min(DEFAULT_CONTEXT));
     if !(2..=own).contains(&context) {
         let wanted = format!("2 to {own}, what this model was made for");

@@ -1,9 +1,9 @@
 //! What a model weighs: the memory it needs, and what one pass reads and multiplies. From the header alone.
 
-use foretoken_decode::budget::Prior;
+use foretoken_decode::budget::{CostTable, DraftCost, PassShape, Prior};
 use foretoken_formats::gguf::{Gguf, TensorInfo};
 use foretoken_kernels::Isa;
-use foretoken_model::{Hyper, KvShape, KvType, ModelError, Weights};
+use foretoken_model::{Hyper, KvShape, KvType, Weights};
 
 /// Name of the tensor that tokens are looked up in; a model without an output head of its own multiplies with it too.
 const EMBEDDING: &str = "token_embd.weight";
@@ -28,9 +28,9 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Adds up a file's tensors. Fails as [`foretoken_model::check`] does.
-    pub fn of(gguf: &Gguf, weights: Weights, kv_type: KvType) -> Result<Self, ModelError> {
-        let Hyper { layers, kv_heads: heads, head_dim, .. } = foretoken_model::check(gguf)?;
+    /// Adds up the tensors of a file of these sizes.
+    pub fn of(gguf: &Gguf, hyper: &Hyper, weights: Weights, kv_type: KvType) -> Self {
+        let Hyper { layers, kv_heads: heads, head_dim, .. } = *hyper;
         let kv = KvShape { layers, heads, head_dim, kv_type };
         let mut footprint = Self {
             packed_bytes: 0,
@@ -53,7 +53,30 @@ impl Footprint {
                 footprint.trunk_macs += macs;
             }
         }
-        Ok(footprint)
+        footprint
+    }
+
+    /// A first guess of what drafting with this model takes, a row at a time.
+    pub fn draft_cost(&self, isa: Isa, threads: usize, weights: Weights) -> DraftCost {
+        let prior = self.prior(isa, threads, weights);
+        let table = CostTable::from_prior(&prior);
+        DraftCost {
+            call: 0.0,
+            depth: table.seconds(PassShape { rows: 1, logits_rows: 1, ..PassShape::default() }),
+            lag: prior.trunk_macs / prior.macs_per_second,
+        }
+    }
+
+    /// The same model with the first `n` of `layers` layers alone.
+    pub fn first_layers(&self, n: usize, layers: usize) -> Self {
+        let share = |whole: u64| whole * n as u64 / layers as u64;
+        Self {
+            packed_bytes: 0,
+            trunk_bytes: share(self.trunk_bytes),
+            trunk_macs: share(self.trunk_macs),
+            kv_bytes_per_token: share(self.kv_bytes_per_token),
+            ..*self
+        }
     }
 
     /// A first guess of what passes cost, before any has run.

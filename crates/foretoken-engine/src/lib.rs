@@ -3,12 +3,14 @@
 //! [`Engine`] opens a model file and turns prompts into streams of text. Its [`Scheduler`] is generic over the target
 //! and runs many requests at once. Cached rows of finished requests serve later prompts that begin alike.
 
+mod drafters;
 mod engine;
 mod error;
 mod file;
 mod footprint;
 mod load;
 mod method;
+mod pair;
 mod prefix;
 mod request;
 mod scheduler;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use foretoken_decode::{DraftPolicy, drafters};
 
+use crate::drafters::WITH_A_MODEL;
 use crate::request::Request;
 
 /// Who drafts for a request.
@@ -22,7 +23,7 @@ pub enum Method {
 impl Method {
     /// Every name of a single drafter.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        drafters::NAMES.iter().copied()
+        drafters::NAMES.iter().chain(WITH_A_MODEL).copied()
     }
 
     /// Sets what `request` asks for. With a width, so many guesses are run every pass, whether or not they pay.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Event, Method, Outcome, Request};
+use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Event, Outcome, Request};
 use foretoken_formats::tokenizer::Special;
 use foretoken_model::KvType;
 use foretoken_testkit::{Rng, models};
@@ -99,13 +99,13 @@ fn open(name: &str, threads: usize, prompt_rows: usize, kv_type: KvType) -> Opti
 }
 
 /// How much is drafted, and by whom: by those of `auto`, by one, or by two together.
-fn drafting(rng: &mut Rng) -> (DraftPolicy, Vec<String>) {
+fn drafting(rng: &mut Rng, engine: &Engine) -> (DraftPolicy, Vec<String>) {
     let policy = match rng.below(6) {
         0 => DraftPolicy::Off,
         1 => DraftPolicy::Budget,
         _ => DraftPolicy::Width(1 + rng.below(16)),
     };
-    let names: Vec<&str> = Method::names().collect();
+    let names = engine.drafters();
     (policy, (0..rng.below(3)).map(|_| rng.pick(&names).to_string()).collect())
 }
 
@@ -121,7 +121,7 @@ fn check(name: &str, cells: usize) -> Option<usize> {
             let mut done = 0;
             while done < cells.div_ceil(4) {
                 let batch: Vec<(Cell, (DraftPolicy, Vec<String>))> =
-                    (0..1 + rng.below(4)).map(|_| (Cell::draw(&mut rng), drafting(&mut rng))).collect();
+                    (0..1 + rng.below(4)).map(|_| (Cell::draw(&mut rng), drafting(&mut rng, &engine))).collect();
                 done += batch.len();
                 let requests = batch.iter().map(|(cell, draft)| cell.request(&engine, draft.clone())).collect();
                 for (&(cell, ref draft), actual) in batch.iter().zip(run(&mut engine, requests)) {

@@ -1,11 +1,22 @@
 //! Why a model could not be loaded.
 
+use std::path::PathBuf;
+
 use foretoken_formats::FormatError;
+use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::arena::ArenaError;
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
+    /// Any of the others, with the file it is about.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The model file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<ModelError>,
+    },
     /// The file is broken, or changed while it was read.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -50,4 +61,14 @@ pub enum ModelError {
         /// What was expected.
         wanted: String,
     },
+}
+
+impl ModelError {
+    /// The same error with the name of the file it is about, where the file has one and the error does not name it.
+    pub(crate) fn about(self, gguf: &Gguf) -> Self {
+        match (gguf.path(), &self) {
+            (None, _) | (_, Self::Format(_) | Self::File { .. }) => self,
+            (Some(path), _) => Self::File { path: path.to_owned(), error: Box::new(self) },
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod load;
 mod model;
 mod plan;
 mod rope;
+mod threads;
 
 pub use cache::{KvShape, PagedCache};
 pub use error::ModelError;
@@ -21,6 +22,7 @@ pub use hyper::Hyper;
 pub use load::{LoadOptions, Weights};
 pub use model::{Model, Results, check};
 pub use rope::{Rope, RopeScaling};
+pub use threads::Threads;
 
-pub use arch::ARCHITECTURES;
+pub use arch::architectures;
 pub use foretoken_kernels::attention::KvType;

@@ -12,6 +12,7 @@ use foretoken_kernels::{Isa, WeightType, quant};
 
 use crate::error::ModelError;
 use crate::forward::Linear;
+use crate::threads::Threads;
 
 /// How weights are kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,8 +32,8 @@ pub struct LoadOptions<'a> {
     pub weights: Weights,
     /// How K/V rows are kept.
     pub kv_type: KvType,
-    /// Threads of a pass, the caller's included.
-    pub threads: usize,
+    /// Threads of a pass.
+    pub threads: Threads,
     /// The kernels' version.
     pub isa: Isa,
     /// Most tokens of a sequence; 0: the model's own limit.

@@ -1,11 +1,10 @@
 //! A loaded model: the target of the decode loop.
 
-use foretoken_decode::target::{Cache, Pass, Target, TargetError, Want, Work};
+use foretoken_decode::target::{Cache, EarlyExit, Pass, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::Isa;
 use foretoken_kernels::attention::KvType;
-use foretoken_kernels::pool::Pool;
 
 use crate::arch::{self, Architecture};
 use crate::cache::{KvShape, PagedCache};
@@ -14,11 +13,12 @@ use crate::forward::{Buffers, Run};
 use crate::hyper::Hyper;
 use crate::load::{LoadOptions, Loader};
 use crate::plan::Plan;
+use crate::threads::Threads;
 
 /// A language model in memory, with the threads and buffers to run it.
 pub struct Model {
     weights: Box<dyn Architecture>,
-    pool: Pool,
+    threads: Threads,
     isa: Isa,
     kv_type: KvType,
     context: usize,
@@ -41,21 +41,20 @@ pub struct Results {
 /// Finds every fault of a model that its file's header shows: an unknown architecture, tensors that are missing, of
 /// another shape, or of a type without a kernel. Reads no weights.
 pub fn check(gguf: &Gguf) -> Result<Hyper, ModelError> {
-    let weights = arch::find(gguf)?(&mut Loader::dry(gguf)?)?;
-    Ok(weights.hyper().clone())
+    let dry = || -> Result<Hyper, ModelError> { Ok(arch::find(gguf)?(&mut Loader::dry(gguf)?)?.hyper().clone()) };
+    dry().map_err(|error| error.about(gguf))
 }
 
 impl Model {
-    /// Loads the weights of a file whose header was read; [`check`] is done first.
+    /// Loads the weights of a file whose header was read. What [`check`] finds it finds too, but perhaps late.
     pub fn load(gguf: &Gguf, options: &LoadOptions<'_>) -> Result<Self, ModelError> {
-        check(gguf)?;
-        let load = arch::find(gguf)?;
-        let weights = load(&mut Loader::new(gguf, options)?)?;
+        let load = || arch::find(gguf)?(&mut Loader::new(gguf, options)?);
+        let weights = load().map_err(|error| error.about(gguf))?;
         let Hyper { context, hidden, vocab, .. } = *weights.hyper();
-        let pool = Pool::new(options.threads);
+        let threads = options.threads.clone();
         let results = Results {
             plan: Plan::default(),
-            buffers: Buffers::new(pool.threads()),
+            buffers: Buffers::new(threads.count()),
             wanted: Vec::new(),
             n_logits: 0,
             slots: Vec::new(),
@@ -63,7 +62,7 @@ impl Model {
             vocab,
         };
         let context = if options.context == 0 { context } else { options.context };
-        Ok(Self { weights, pool, isa: options.isa, kv_type: options.kv_type, context, results })
+        Ok(Self { weights, threads, isa: options.isa, kv_type: options.kv_type, context, results })
     }
 
     /// The model's sizes.
@@ -79,7 +78,40 @@ impl Model {
 
     /// Threads of a pass.
     pub fn threads(&self) -> usize {
-        self.pool.threads()
+        self.threads.count()
+    }
+
+    /// A handle on these threads, for another model that runs when this one does not.
+    pub fn share_threads(&self) -> Threads {
+        self.threads.clone()
+    }
+
+    /// Runs rows through the first layers and the head. Their K/V rows in the other layers are left as they were.
+    fn run(&mut self, n_layers: usize, cache: &mut PagedCache, work: &[Work<'_>]) -> Result<&Results, TargetError> {
+        self.check(cache, work)?;
+        for (i, item) in work.iter().enumerate() {
+            if let Err(error) = cache.stage(item.sequence, item.tree) {
+                work[..i].iter().for_each(|earlier| cache.commit(earlier.sequence, &[]));
+                return Err(error);
+            }
+        }
+        let Results { plan, buffers, wanted, n_logits, slots, .. } = &mut self.results;
+        plan.make(cache, work);
+        choose_wanted(plan, wanted, n_logits, slots);
+        let mut run = Run {
+            pool: &self.threads.lock(),
+            isa: self.isa,
+            hyper: self.weights.hyper(),
+            plan,
+            cache,
+            buffers,
+            wanted,
+            n_logits: *n_logits,
+        };
+        if !work.is_empty() {
+            self.weights.forward(&mut run, n_layers);
+        }
+        Ok(&self.results)
     }
 
     fn check(&self, cache: &PagedCache, work: &[Work<'_>]) -> Result<(), TargetError> {
@@ -113,30 +145,23 @@ impl Target for Model {
     }
 
     fn verify(&mut self, cache: &mut PagedCache, work: &[Work<'_>]) -> Result<&Results, TargetError> {
-        self.check(cache, work)?;
-        for (i, item) in work.iter().enumerate() {
-            if let Err(error) = cache.stage(item.sequence, item.tree) {
-                work[..i].iter().for_each(|earlier| cache.commit(earlier.sequence, &[]));
-                return Err(error);
-            }
-        }
-        let Results { plan, buffers, wanted, n_logits, slots, .. } = &mut self.results;
-        plan.make(cache, work);
-        choose_wanted(plan, wanted, n_logits, slots);
-        let mut run = Run {
-            pool: &self.pool,
-            isa: self.isa,
-            hyper: self.weights.hyper(),
-            plan,
-            cache,
-            buffers,
-            wanted,
-            n_logits: *n_logits,
-        };
-        if !work.is_empty() {
-            self.weights.forward(&mut run);
-        }
-        Ok(&self.results)
+        self.run(self.hyper().layers, cache, work)
+    }
+}
+
+impl EarlyExit for Model {
+    fn layers(&self) -> usize {
+        self.hyper().layers
+    }
+
+    fn verify_first(
+        &mut self,
+        n_layers: usize,
+        cache: &mut PagedCache,
+        work: &[Work<'_>],
+    ) -> Result<&Results, TargetError> {
+        assert!((1..=self.layers()).contains(&n_layers), "{n_layers} of {} layers", self.layers());
+        self.run(n_layers, cache, work)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use foretoken_decode::Clock;
 use foretoken_decode::budget::CostTable;
-use foretoken_decode::target::{Heads, Pass, SequenceId, Target, TargetError, Want, Work};
+use foretoken_decode::target::{EarlyExit, Heads, Pass, SequenceId, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 
 use crate::rng::mix;
@@ -59,6 +59,8 @@ pub struct ToyTarget {
     pub passes: usize,
     /// Rows run.
     pub rows: usize,
+    /// Rows run through the first layer alone.
+    pub early_rows: usize,
     /// Rows of the largest pass.
     pub most_rows: usize,
     /// Moves on by what each pass costs.
@@ -100,7 +102,16 @@ pub struct ToyPass {
 impl ToyTarget {
     /// A target for this model.
     pub fn new(model: ToyModel) -> Self {
-        Self { model, passes: 0, rows: 0, most_rows: 0, clock: None, head: Vec::new(), pass: ToyPass::default() }
+        Self {
+            model,
+            passes: 0,
+            rows: 0,
+            early_rows: 0,
+            most_rows: 0,
+            clock: None,
+            head: Vec::new(),
+            pass: ToyPass::default(),
+        }
     }
 
     /// Rows of logits that were looked at, over all passes.
@@ -145,6 +156,39 @@ impl Target for ToyTarget {
     }
 
     fn verify(&mut self, cache: &mut ToyCache, work: &[Work<'_>]) -> Result<&ToyPass, TargetError> {
+        self.run_all(cache, work, true)?;
+        self.passes += 1;
+        let n_rows = work.iter().map(|work| work.tree.len()).sum();
+        self.rows += n_rows;
+        self.most_rows = self.most_rows.max(n_rows);
+        if let Some((clock, cost)) = &self.clock {
+            let seconds = cost.trunk(n_rows);
+            clock.0.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
+        }
+        Ok(&self.pass)
+    }
+}
+
+/// Of two layers, the first sees the latest token only.
+impl EarlyExit for ToyTarget {
+    fn layers(&self) -> usize {
+        2
+    }
+
+    fn verify_first(
+        &mut self,
+        n_layers: usize,
+        cache: &mut ToyCache,
+        work: &[Work<'_>],
+    ) -> Result<&ToyPass, TargetError> {
+        self.run_all(cache, work, n_layers == 2)?;
+        self.early_rows += work.iter().map(|work| work.tree.len()).sum::<usize>();
+        Ok(&self.pass)
+    }
+}
+
+impl ToyTarget {
+    fn run_all(&mut self, cache: &mut ToyCache, work: &[Work<'_>], whole: bool) -> Result<(), TargetError> {
         use foretoken_decode::target::Cache;
         cache.drop_tentative();
         let vocab_size = self.model.vocab_size;
@@ -165,27 +209,18 @@ impl Target for ToyTarget {
         if needed > cache.pages_free() {
             return Err(TargetError::CacheFull { needed, free: cache.pages_free() });
         }
-        self.passes += 1;
         self.pass.reset(vocab_size);
         for work in work {
-            cache.stage(work.sequence, work.tree);
-            self.rows += work.tree.len();
-            let rows = (0..work.tree.len()).map(|node| self.run(cache, work, node)).collect();
+            cache.stage(work.sequence, work.tree, whole);
+            let rows = (0..work.tree.len()).map(|node| self.run(cache, work, node, whole)).collect();
             self.pass.rows.push(rows);
         }
-        let n_rows = work.iter().map(|work| work.tree.len()).sum();
-        self.most_rows = self.most_rows.max(n_rows);
-        if let Some((clock, cost)) = &self.clock {
-            let seconds = cost.trunk(n_rows);
-            clock.0.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
-        }
-        Ok(&self.pass)
+        Ok(())
     }
-}
 
-impl ToyTarget {
-    fn run(&mut self, cache: &ToyCache, work: &Work<'_>, node: NodeId) -> Option<usize> {
-        let latest = cache.path_back(work.sequence, node, self.model.order);
+    fn run(&mut self, cache: &ToyCache, work: &Work<'_>, node: NodeId, whole: bool) -> Option<usize> {
+        let seen = if whole { self.model.order } else { 1 };
+        let latest = cache.path_back(work.sequence, node, seen, whole);
         if work.wants[node] < Want::Logits {
             return None;
         }

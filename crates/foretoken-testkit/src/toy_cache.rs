@@ -7,13 +7,15 @@ use foretoken_decode::tree::{NodeId, TokenTree};
 use crate::rng::Rng;
 
 /// What a freed slot holds; reading it is an error of the loop or the cache.
-const POISON: Slot = Slot { token: TokenId::MAX, position: u32::MAX };
+const POISON: Slot = Slot { token: TokenId::MAX, position: u32::MAX, whole: false };
 
 /// Stands for the K and V of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Slot {
     token: TokenId,
     position: u32,
+    /// Whether all layers were run.
+    whole: bool,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +59,7 @@ impl ToyCache {
 
     /// The committed tokens of a sequence, read from its pages.
     pub fn tokens(&self, sequence: SequenceId) -> Vec<TokenId> {
-        (0..self.committed(sequence)).map(|position| self.read(sequence, position, position)).collect()
+        (0..self.committed(sequence)).map(|position| self.read(sequence, position, position, true)).collect()
     }
 
     /// Pages missing for `n_rows` more rows in a sequence.
@@ -66,13 +68,13 @@ impl ToyCache {
         (entry.committed + n_rows).div_ceil(self.page_size).saturating_sub(entry.pages.len())
     }
 
-    /// Writes the rows of a tree as tentative; there are enough pages.
-    pub(crate) fn stage(&mut self, sequence: SequenceId, tree: &TokenTree) {
+    /// Writes the rows of a tree as tentative; there are enough pages. `whole`: through all layers.
+    pub(crate) fn stage(&mut self, sequence: SequenceId, tree: &TokenTree, whole: bool) {
         let committed = self.entry(sequence).committed;
         self.resize(sequence, committed + tree.len());
         for (node, row) in tree.nodes().iter().enumerate() {
             let slot = self.slot(sequence, committed + node);
-            self.slots[slot] = Slot { token: row.token, position: committed as u32 + row.depth };
+            self.slots[slot] = Slot { token: row.token, position: committed as u32 + row.depth, whole };
         }
         self.entries[sequence.0 as usize].tentative = tree.nodes().iter().map(|n| n.parent).collect();
     }
@@ -86,8 +88,9 @@ impl ToyCache {
         }
     }
 
-    /// The last `n` tokens of a tentative row's path, latest first, fewer at the start of the text.
-    pub(crate) fn path_back(&self, sequence: SequenceId, node: NodeId, n: usize) -> Vec<TokenId> {
+    /// The last `n` tokens of a tentative row's path, latest first, fewer at the start of the text. A `whole` row may only
+    /// read whole ones.
+    pub(crate) fn path_back(&self, sequence: SequenceId, node: NodeId, n: usize, whole: bool) -> Vec<TokenId> {
         let entry = self.entry(sequence);
         let mut path = Vec::with_capacity(n);
         let mut row = Some(node);
@@ -95,19 +98,20 @@ impl ToyCache {
         for position in (0..=start).rev().take(n) {
             match row {
                 Some(node) => {
-                    path.push(self.read(sequence, entry.committed + node, position));
+                    path.push(self.read(sequence, entry.committed + node, position, whole));
                     row = (node != 0).then(|| entry.tentative[node]);
                 }
-                None => path.push(self.read(sequence, position, position)),
+                None => path.push(self.read(sequence, position, position, whole)),
             }
         }
         path
     }
 
     /// Reads a slot that has to hold this position.
-    fn read(&self, sequence: SequenceId, index: usize, position: usize) -> TokenId {
+    fn read(&self, sequence: SequenceId, index: usize, position: usize, whole: bool) -> TokenId {
         let slot = self.slots[self.slot(sequence, index)];
         assert_eq!(slot.position as usize, position, "slot {index} of {sequence:?} holds another position");
+        assert!(slot.whole || !whole, "slot {index} of {sequence:?} was run through some layers only");
         slot.token
     }
 

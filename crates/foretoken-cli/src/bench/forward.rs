@@ -131,7 +131,8 @@ impl Bench {
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions { context: Some(longest), ..args.model.engine_options(&progress) };
         let gguf = Gguf::open(model_file::find(&args.model.model)?)?;
-        let Loaded { model, footprint } = Loaded::load(&gguf, &options)?;
+        let hyper = foretoken_model::check(&gguf)?;
+        let Loaded { model, footprint } = Loaded::load(&gguf, &hyper, &options, options.progress)?;
         // Room for the context and a prompt beside it, and a page for each branch.
         let mut cache = model.cache(2 * longest + 4 * foretoken_kernels::attention::KEY_CHUNK)?;
         let context = cache.open();

@@ -75,6 +75,13 @@ impl<M: Target> Companion<M> {
         self.text(sequence).is_some()
     }
 
+    /// Tokens without a row before the last of a text's `n_tokens`.
+    pub fn lag(&self, sequence: SequenceId, n_tokens: usize) -> usize {
+        let followed = self.followed.get(&sequence).and_then(Option::as_ref);
+        let cached = followed.map_or(0, |followed| self.cache.committed(followed.own));
+        (n_tokens - 1).saturating_sub(cached)
+    }
+
     /// The text of a sequence that is followed.
     pub fn text(&self, sequence: SequenceId) -> Option<&[TokenId]> {
         let followed = self.followed.get(&sequence)?.as_ref()?;

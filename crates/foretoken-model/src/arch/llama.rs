@@ -80,9 +80,9 @@ impl Architecture for Llama {
         &self.hyper
     }
 
-    fn forward(&self, run: &mut Run<'_>) {
+    fn forward(&self, run: &mut Run<'_>, n_layers: usize) {
         run.embed(&self.embedding, &self.rope);
-        for (index, layer) in self.layers.iter().enumerate() {
+        for (index, layer) in self.layers.iter().take(n_layers).enumerate() {
             let Qkv { q, k, v } = &layer.qkv;
             run.norm(&layer.attention_norm, [&q.weights, &k.weights, &v.weights]);
             run.project_qkv(index, &layer.qkv, self.rope_style);

@@ -15,8 +15,8 @@ pub(crate) trait Architecture: Send + Sync {
     /// Its sizes.
     fn hyper(&self) -> &Hyper;
 
-    /// Runs the rows of a pass.
-    fn forward(&self, run: &mut Run<'_>);
+    /// Runs the rows of a pass through the first `n_layers` layers and the head.
+    fn forward(&self, run: &mut Run<'_>, n_layers: usize);
 }
 
 type Load = fn(&mut Loader<'_>) -> Result<Box<dyn Architecture>, ModelError>;
@@ -24,14 +24,16 @@ type Load = fn(&mut Loader<'_>) -> Result<Box<dyn Architecture>, ModelError>;
 const REGISTRY: &[(&str, Load)] = &[("llama", llama::load), ("qwen2", qwen2::load)];
 
 /// Names of the architectures, as in `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &["llama", "qwen2"];
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|&(name, _)| name)
+}
 
 /// The loader of the file's architecture.
 pub(crate) fn find(gguf: &Gguf) -> Result<Load, ModelError> {
     let name = gguf.metadata().get_str("general.architecture")?;
-    REGISTRY
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|&(_, load)| load)
-        .ok_or_else(|| ModelError::Architecture { found: name.into(), known: ARCHITECTURES.join(", ") })
+    let found = REGISTRY.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, load)| load).ok_or_else(|| ModelError::Architecture {
+        found: name.into(),
+        known: architectures().collect::<Vec<_>>().join(", "),
+    })
 }

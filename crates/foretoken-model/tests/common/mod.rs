@@ -7,7 +7,7 @@ use foretoken_decode::target::{Cache, Pass, SequenceId, Target, Want, Work};
 use foretoken_decode::tree::TokenTree;
 use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::Isa;
-use foretoken_model::{KvType, LoadOptions, Model, PagedCache, Weights};
+use foretoken_model::{KvType, LoadOptions, Model, PagedCache, Threads, Weights};
 
 /// How a test loads a model.
 #[derive(Clone, Copy)]
@@ -33,6 +33,7 @@ pub fn fixtures() -> PathBuf {
 pub fn load(path: &Path, setup: Setup) -> Model {
     let gguf = Gguf::open(path).expect("the file is sound");
     let Setup { threads, isa, weights, kv_type } = setup;
+    let threads = Threads::new(threads);
     let options = LoadOptions { weights, kv_type, threads, isa, context: 0, progress: &|_, _| {} };
     Model::load(&gguf, &options).expect("the model loads")
 }

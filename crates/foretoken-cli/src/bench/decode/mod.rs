@@ -18,7 +18,7 @@ use serde_json::json;
 use super::prompts::{self, Prompt};
 use crate::error::{CliError, INTERRUPTED};
 use crate::machine::Machine;
-use crate::options::{DraftOptions, ModelOptions, at_least_one};
+use crate::options::{DraftModels, DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use cells::{Cell, cells};
 use measure::{Measured, Passes};
@@ -44,6 +44,9 @@ pub struct Args {
     /// Methods to compare, separated by commas; plain decoding (none) is always among them
     #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "auto")]
     draft: Vec<Method>,
+
+    #[command(flatten)]
+    models: DraftModels,
 
     /// Check this many guesses every pass, whether or not they pay; several, separated by commas, are compared
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = at_least_one)]
@@ -106,7 +109,12 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let cells = cells(&args.draft, &args.draft_width, &args.temperature);
     let passes = Passes::default();
-    let draft = DraftOptions { draft: Method::Auto, draft_width: None, cost_model: args.cost_model.clone() };
+    let draft = DraftOptions {
+        draft: Method::Auto,
+        models: args.models.clone(),
+        draft_width: None,
+        cost_model: args.cost_model.clone(),
+    };
     let file = args.model.open()?;
     let questions = questions(args, &cells, &file, prompts)?;
     let mut engine = args.model.load(file, &draft, Some(Box::new(passes.clone())))?;

@@ -1,0 +1,119 @@
+//! Writes drafts with a model: chains for many sequences at once, one pass of the model for each depth.
+//!
+//! A guess is drawn with the target's own processors and noise over the model's logits. The runner-up hangs beside it where
+//! that is likely too: a sibling costs a row of the target and none of the model.
+
+use foretoken_kernels::{Isa, ops};
+
+use super::Draft;
+use crate::TokenId;
+use crate::target::SequenceId;
+use crate::tree::NodeId;
+
+/// How far to draft.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriterOptions {
+    /// Most guesses on a path.
+    pub max_depth: usize,
+    /// A path less likely than this, by the model's own word, is not drafted on.
+    pub min_path_p: f32,
+    /// A runner-up whose path is at least this likely becomes a sibling.
+    pub min_sibling_p: f32,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self { max_depth: 8, min_path_p: 0.1, min_sibling_p: 0.1 }
+    }
+}
+
+/// A model that stands at the end of several texts.
+pub(super) trait Reader {
+    /// Calls `each(i, logits)` for what follows the text of `sequences[i]`; not for those that cannot be run.
+    fn run(&mut self, sequences: &[SequenceId], each: impl FnMut(usize, &[f32]));
+
+    /// Reads on in one text; false when the token cannot be run.
+    fn append(&mut self, sequence: SequenceId, token: TokenId) -> bool;
+}
+
+/// The end of a draft that may go on.
+struct Tip {
+    /// Which draft.
+    draft: usize,
+    node: NodeId,
+    /// Of the whole path.
+    p: f32,
+    /// The guess at `node`.
+    token: TokenId,
+}
+
+/// Turns logits into guesses; its buffers.
+pub(super) struct Writer {
+    pub options: WriterOptions,
+    isa: Isa,
+    scores: Vec<f32>,
+    z: Vec<f32>,
+    best: Vec<TokenId>,
+}
+
+impl Writer {
+    pub fn new(options: WriterOptions) -> Self {
+        Self { options, isa: Isa::best(), scores: Vec::new(), z: Vec::new(), best: Vec::new() }
+    }
+
+    /// Whether anything may be drafted.
+    pub fn wants(draft: &Draft<'_>) -> bool {
+        draft.limits.max_nodes.min(draft.limits.max_depth) > 0
+    }
+
+    /// Drafts for those of `drafts` that `reader` stands at the end of.
+    pub fn write(&mut self, drafts: &mut [Draft<'_>], which: Vec<usize>, reader: &mut impl Reader) {
+        let start = |draft: usize| Tip { draft, node: drafts[draft].tree.anchor(), p: 1.0, token: 0 };
+        let mut tips: Vec<Tip> = which.into_iter().map(start).collect();
+        for depth in 1..=self.options.max_depth {
+            let sequences: Vec<SequenceId> = tips.iter().map(|tip| drafts[tip.draft].sequence).collect();
+            let mut next = Vec::new();
+            reader.run(&sequences, |i, logits| next.extend(self.guess(&mut drafts[tips[i].draft], &tips[i], logits)));
+            next.retain(|tip| {
+                let draft = &drafts[tip.draft];
+                let goes_on = depth < draft.limits.max_depth && has_room(draft) && tip.p >= self.options.min_path_p;
+                goes_on && reader.append(draft.sequence, tip.token)
+            });
+            tips = next;
+        }
+    }
+
+    /// Adds the guesses below a tip; the best of them is where to go on. None from a row that nothing can be drawn from.
+    fn guess(&mut self, draft: &mut Draft<'_>, tip: &Tip, logits: &[f32]) -> Option<Tip> {
+        let Self { options, isa, scores, z, best } = self;
+        let vocab_size = draft.limits.vocab_size;
+        // A smaller vocabulary never guesses the rest, a larger one is cut.
+        let logits = if logits.len() == vocab_size {
+            logits
+        } else {
+            scores.clear();
+            scores.extend_from_slice(&logits[..logits.len().min(vocab_size)]);
+            scores.resize(vocab_size, f32::NEG_INFINITY);
+            scores
+        };
+        let first = draft.sample(tip.node, logits).ok()?;
+        z.resize(logits.len(), 0.0);
+        let max = ops::scan(*isa, logits).max;
+        ops::scale_logits(*isa, logits, max, 1.0, z);
+        let sum = ops::exp_sum(*isa, z);
+        let p = |token: TokenId| (f64::from(ops::exp(z[token as usize])) / sum) as f32;
+        let node = draft.push(tip.node, first, p(first));
+        let is_open = tip.p * (1.0 - p(first)) >= options.min_sibling_p && has_room(draft);
+        if is_open && draft.draw.draw_top(draft.tree, tip.node, logits, 2, best).is_ok() {
+            let second = best.iter().copied().find(|&token| token != first);
+            if let Some(token) = second.filter(|&token| tip.p * p(token) >= options.min_sibling_p) {
+                draft.push(tip.node, token, p(token));
+            }
+        }
+        Some(Tip { draft: tip.draft, node, p: tip.p * p(first), token: first })
+    }
+}
+
+fn has_room(draft: &Draft<'_>) -> bool {
+    draft.tree.len() - draft.tree.given() < draft.limits.max_nodes
+}

@@ -1,0 +1,108 @@
+//! The drafters that exist for a model: those that need nothing but the text, and those that run a model.
+
+use foretoken_decode::budget::DraftCost;
+use foretoken_decode::drafters::{self, Companion, DraftModel, Drafter, ExitEarly, WriterOptions};
+use foretoken_decode::target::Target;
+use foretoken_model::{LoadOptions, Model, Weights};
+
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::file::ModelFile;
+use crate::footprint::Footprint;
+use crate::load::{Loaded, Progress, file_bytes};
+use crate::pair::Pair;
+
+/// Names of the drafters that run a model. Of these, only `early_exit` is there without being asked for.
+pub(crate) const WITH_A_MODEL: &[&str] = &["draft_model", "early_exit"];
+
+/// All drafters of a model, and what the models beside it take.
+pub(crate) struct Drafters {
+    pub all: Vec<Box<dyn Drafter<Model>>>,
+    /// Bytes of weights, and of keys and values of a full context.
+    pub bytes: u64,
+}
+
+/// The models to be loaded beside the target, their files open and checked.
+pub(crate) struct Beside {
+    draft_model: Option<(ModelFile, Pair)>,
+    exit_layers: Option<usize>,
+}
+
+impl Beside {
+    /// Opens and checks what `options` ask for.
+    pub fn open(target: &ModelFile, options: &EngineOptions<'_>) -> Result<Self, EngineError> {
+        let draft_model = match &options.draft_model {
+            Some(path) => {
+                let file = ModelFile::open(path)?;
+                let pair = Pair::of(target, &file)?;
+                Some((file, pair))
+            }
+            None => None,
+        };
+        let layers = target.hyper().layers;
+        let exit_layers = match options.exit_layers {
+            Some(n) if !(1..layers).contains(&n) => {
+                return Err(EngineError::option("exit_layers", n, &format!("1 to {}: fewer than all", layers - 1)));
+            }
+            Some(n) => Some(n),
+            None => (layers > 1).then_some(layers.div_ceil(3)),
+        };
+        Ok(Self { draft_model, exit_layers })
+    }
+
+    /// Bytes that will be read from files.
+    pub fn file_bytes(&self) -> u64 {
+        self.draft_model.iter().map(|(file, _)| file_bytes(file.gguf())).sum()
+    }
+
+    /// Loads the models and makes every drafter.
+    pub fn load(
+        self,
+        loaded: &Loaded,
+        options: &EngineOptions<'_>,
+        progress: &Progress<'_>,
+    ) -> Result<Drafters, EngineError> {
+        let Loaded { model: target, footprint } = loaded;
+        let by_name = |name: &&str| drafters::by_name(name).expect("it is a name of the list");
+        let mut drafters = Drafters { all: drafters::NAMES.iter().map(by_name).collect(), bytes: 0 };
+        if let Some(n_layers) = self.exit_layers {
+            let shallow = footprint.first_layers(n_layers, target.hyper().layers);
+            let cost = shallow.draft_cost(options.isa, target.threads(), options.weights);
+            drafters.all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
+        }
+        if let Some((file, Pair::SameTokens)) = self.draft_model {
+            let (companion, cost) = drafters.companion(&file, Weights::AsStored, target, options, progress)?;
+            drafters.all.push(Box::new(DraftModel::new("draft_model", companion, cost, WriterOptions::default())));
+        }
+        Ok(drafters)
+    }
+}
+
+impl Drafters {
+    /// Loads a model that runs on the target's threads when the target does not; also a first guess of its cost.
+    fn companion(
+        &mut self,
+        file: &ModelFile,
+        weights: Weights,
+        target: &Model,
+        options: &EngineOptions<'_>,
+        progress: &Progress<'_>,
+    ) -> Result<(Companion<Model>, DraftCost), EngineError> {
+        let context = target.context_size().min(file.hyper().context);
+        let load = LoadOptions {
+            weights,
+            kv_type: options.kv_type,
+            threads: target.share_threads(),
+            isa: options.isa,
+            context,
+            progress: &progress.part(file_bytes(file.gguf())),
+        };
+        let model = Model::load(file.gguf(), &load)?;
+        // As many tokens as the target's cache has.
+        let cache = model.cache(target.context_size())?;
+        let footprint = Footprint::of(file.gguf(), file.hyper(), weights, options.kv_type);
+        self.bytes += footprint.packed_bytes + footprint.kv_bytes_per_token * target.context_size() as u64;
+        let cost = footprint.draft_cost(options.isa, target.threads(), weights);
+        Ok((Companion::new(model, cache, options.prompt_rows), cost))
+    }
+}
