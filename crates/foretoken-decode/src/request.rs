@@ -36,6 +36,9 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: the decoder's own choice.
     pub drafters: Vec<String>,
+    /// What drafters learn from this request serves requests of the same scope alone: speed must not tell one user what
+    /// another's text was.
+    pub scope: u64,
     /// Who decides which guesses are kept. All but the default make the text depend on the drafts, so with them drafters
     /// and width are named.
     pub acceptor: AcceptorKind,
@@ -70,6 +73,7 @@ impl Request {
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
+            scope: 0,
             acceptor: AcceptorKind::Coupled,
             keep_cache: false,
         }

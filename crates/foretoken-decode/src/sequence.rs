@@ -24,6 +24,7 @@ pub(crate) struct Sequence {
     /// Prompt and output, all of it decided.
     pub tokens: Vec<TokenId>,
     pub policy: DraftPolicy,
+    pub scope: u64,
     /// `[drafter]`: whether it is asked.
     pub asks: Vec<bool>,
     pub keep_cache: bool,
@@ -69,6 +70,7 @@ impl Sequence {
             id,
             sequence,
             policy: request.draft,
+            scope: request.scope,
             keep_cache: request.keep_cache,
             waiting: false,
             generation,
@@ -134,6 +136,7 @@ impl Sequence {
     pub fn draft<'a>(&'a mut self, index: usize, limits: Limits, scratch: &'a RefCell<Scratch>) -> Draft<'a> {
         Draft {
             sequence: self.sequence,
+            scope: self.scope,
             tokens: &self.tokens,
             tree: &mut self.drafts[index],
             source: source_of(index),
@@ -224,9 +227,9 @@ impl Sequence {
     /// What drafters see of it.
     pub fn observation<'a>(&'a mut self, pass: &'a dyn Pass, scratch: &'a RefCell<Scratch>) -> Option<Observation<'a>> {
         let rows = Rows::new(pass, self.place?);
-        let Self { sequence, tokens, start, tree, verdict, sampler, .. } = self;
+        let Self { sequence, scope, tokens, start, tree, verdict, sampler, .. } = self;
         let draw = Draw::new(sampler, scratch, tokens, *start);
-        Some(Observation { sequence: *sequence, tokens, start: *start, tree, rows, verdict, draw })
+        Some(Observation { sequence: *sequence, scope: *scope, tokens, start: *start, tree, rows, verdict, draw })
     }
 
     /// Its part in a trace.

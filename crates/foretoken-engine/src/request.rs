@@ -36,6 +36,8 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: those of `auto`.
     pub drafters: Vec<String>,
+    /// What drafters learn from this request serves requests of the same scope alone.
+    pub scope: u64,
     /// Who decides which guesses are kept. Under all but the default the text depends on the drafts.
     pub acceptor: AcceptorKind,
     /// Start from an earlier request's cached rows where the prompt begins like it, and leave these for later requests.
@@ -59,6 +61,7 @@ impl Request {
             logprobs: None,
             draft: DraftPolicy::Budget,
             drafters: Vec::new(),
+            scope: 0,
             acceptor: AcceptorKind::Coupled,
             reuse: false,
         }
@@ -89,6 +92,7 @@ impl Request {
             logprobs: self.logprobs,
             draft: self.draft,
             drafters: self.drafters,
+            scope: self.scope,
             acceptor: self.acceptor,
             keep_cache: self.reuse,
         }

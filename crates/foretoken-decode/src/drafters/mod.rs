@@ -124,6 +124,8 @@ pub struct Retired {
 pub struct Draft<'a> {
     /// Whose text.
     pub sequence: SequenceId,
+    /// What was learned from sequences of other scopes must not show.
+    pub scope: u64,
     /// Prompt and output so far, all of it decided; the last token is the anchor.
     pub tokens: &'a [TokenId],
     /// Only the anchor at first.
@@ -175,6 +177,8 @@ pub struct Limits {
 pub struct Observation<'a> {
     /// Whose rows.
     pub sequence: SequenceId,
+    /// Whom it may teach.
+    pub scope: u64,
     /// Prompt and output after the pass.
     pub tokens: &'a [TokenId],
     /// Number of `tokens` that stood before the tree's first node.
