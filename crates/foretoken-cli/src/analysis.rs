@@ -103,6 +103,8 @@ pub struct Analysis {
     pub by_source: Vec<SourceCounts>,
     /// Guesses by what became of them.
     pub fates: BTreeMap<Fate, usize>,
+    /// Guesses beside these that a grammar forbids, cut before the pass.
+    pub forbidden: usize,
     /// Where the time went.
     pub seconds: Roles,
     /// `None` when nothing was predicted.
@@ -154,6 +156,7 @@ impl Analysis {
 
     fn count(&mut self, sequence: &SequenceTrace) {
         self.tokens += sequence.tokens.len();
+        self.forbidden += sequence.forbidden;
         let guesses = sequence.proposed.iter().zip(sequence.fates()).zip(sequence.depths());
         for ((guess, fate), depth) in guesses {
             *self.fates.entry(fate).or_default() += 1;

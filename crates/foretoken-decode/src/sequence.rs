@@ -45,6 +45,8 @@ pub(crate) struct Sequence {
     pub samples: Vec<Sample>,
     /// Their union.
     pub proposal: TokenTree,
+    /// Guesses that the request's constraint forbids, cut from this pass's drafts.
+    pub forbidden: usize,
     /// Where the guesses of `proposal` are in `tree`; `None` for those not run.
     pub placed: Vec<Option<NodeId>>,
     /// Tokens before this pass's first row.
@@ -84,6 +86,7 @@ impl Sequence {
             asks,
             samples: Vec::new(),
             proposal: TokenTree::new(anchor),
+            forbidden: 0,
             placed: Vec::new(),
             start: 0,
             tree: TokenTree::new(anchor),
@@ -97,6 +100,7 @@ impl Sequence {
     /// Sets this pass's rows to the tokens from `cached` on, at most `max_rows` of them, and no guesses.
     pub fn plan(&mut self, place: usize, cached: usize, max_rows: usize) {
         self.place = Some(place);
+        self.forbidden = 0;
         let end = self.tokens.len().min(cached + max_rows);
         self.start = cached;
         self.tree.reset(&self.tokens[cached..end]);
@@ -247,6 +251,7 @@ impl Sequence {
             start: self.start,
             given: self.tree.given(),
             proposed: proposed.collect(),
+            forbidden: self.forbidden,
             tokens: self.verdict.tokens.clone(),
         }
     }

@@ -142,6 +142,9 @@ pub struct SequenceTrace {
     pub given: usize,
     /// All guesses proposed, whether run or not.
     pub proposed: Vec<GuessTrace>,
+    /// Guesses beside these that the request's constraint forbids: they were cut before the pass.
+    #[serde(default)]
+    pub forbidden: usize,
     /// Tokens drawn.
     pub tokens: Vec<TokenId>,
 }

@@ -5,7 +5,7 @@ use foretoken_report::{Bar, Bars, Html, Page, Series, Xy};
 use serde_json::{Value, json};
 
 use super::tokens::{Piece, pieces};
-use super::{fate_words, percent};
+use super::{fate_rows, fate_words, percent};
 use crate::analysis::{Analysis, is_decoding, whole};
 use crate::trace::Trace;
 
@@ -139,13 +139,9 @@ fn acceptance(page: &mut Page, trace: &Trace, all: &Analysis) {
         ]
     });
     page.table(&header, &rows.collect::<Vec<_>>());
-    let total: usize = all.fates.values().sum();
-    let rows = Fate::ALL.iter().filter_map(|fate| {
-        let count = *all.fates.get(fate)?;
-        Some(vec![fate_words(*fate).into(), count.to_string(), percent(count as f64, total as f64)])
-    });
+    let rows: Vec<Vec<String>> = fate_rows(all).into_iter().map(Vec::from).collect();
     page.paragraph("What became of the guesses:");
-    page.table(&["guesses", "count", "share"], &rows.collect::<Vec<_>>());
+    page.table(&["guesses", "count", "share"], &rows);
 }
 
 /// Means over equal stretches of the passes.

@@ -71,6 +71,16 @@ fn fate_words(fate: Fate) -> &'static str {
     }
 }
 
+/// Guesses by what became of them: words, count, share.
+fn fate_rows(all: &Analysis) -> Vec<[String; 3]> {
+    let counts = Fate::ALL.iter().filter_map(|fate| Some((fate_words(*fate), *all.fates.get(fate)?)));
+    let cut = Some(("cut: a grammar forbids them", all.forbidden)).filter(|(_, count)| *count > 0);
+    let counts: Vec<(&str, usize)> = counts.chain(cut).collect();
+    let total: usize = counts.iter().map(|(_, count)| count).sum();
+    let row = |(words, count): (&str, usize)| [words.into(), count.to_string(), percent(count as f64, total as f64)];
+    counts.into_iter().map(row).collect()
+}
+
 /// A share in per cent.
 fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".into() }

@@ -88,6 +88,9 @@ struct SequenceLine {
     tokens: Vec<TokenLine>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     guesses: Vec<GuessLine>,
+    /// Guesses beside these that a grammar forbids, cut before the pass.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    forbidden: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -159,6 +162,7 @@ impl SequenceLine {
             given: trace.given,
             tokens: tokens.map(|(i, &id)| TokenLine { id, text: Piece::of(text(id)), by: by(i) }).collect(),
             guesses: guesses.map(|(guess, fate)| GuessLine::of(guess, fate, text(guess.token))).collect(),
+            forbidden: trace.forbidden,
         }
     }
 
@@ -183,7 +187,8 @@ impl SequenceLine {
             token.id
         });
         let tokens = tokens.collect();
-        let trace = SequenceTrace { request: self.request, start: self.start, given: self.given, proposed, tokens };
+        let Self { request, start, given, forbidden, .. } = self;
+        let trace = SequenceTrace { request, start, given, proposed, forbidden, tokens };
         match trace.path().len() == trace.tokens.len().saturating_sub(1) {
             true => Ok(trace),
             false => Err("a token before the last of its pass is none of the guesses".into()),
@@ -196,6 +201,10 @@ impl GuessLine {
         let GuessTrace { token, parent, source, p, .. } = *guess;
         Self { id: token, text: Piece::of(text), parent, by: source, p, fate }
     }
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// Milliseconds, to the microsecond.

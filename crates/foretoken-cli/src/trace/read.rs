@@ -146,7 +146,14 @@ pub mod tests {
                 rest: Duration::from_micros(200),
                 predicted: Duration::from_micros(21_000 + 900 * rows as u64),
                 why: (step == 5).then(|| "five rows are expected to pay".into()),
-                sequences: vec![SequenceTrace { request: 0, start: 10 + at, given: 1, proposed, tokens }],
+                sequences: vec![SequenceTrace {
+                    request: 0,
+                    start: 10 + at,
+                    given: 1,
+                    proposed,
+                    forbidden: usize::from(step == 4),
+                    tokens,
+                }],
             });
             at += step;
         }

@@ -105,7 +105,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         for sequence in sequences.iter_mut().filter(|s| asked(s)) {
             let limits = limits(sequence);
             stats.proposed += sequence.drafts[index].len() - 1;
-            stats.forbidden += sequence.cut_forbidden(index);
+            let forbidden = sequence.cut_forbidden(index);
+            stats.forbidden += forbidden;
+            sequence.forbidden += forbidden;
             let Sequence { drafts, proposal, generation, acceptance, policy, .. } = sequence;
             // A width of one's own is filled in the order that the drafters themselves give.
             let by_budget = *policy == DraftPolicy::Budget;

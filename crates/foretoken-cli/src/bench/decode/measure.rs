@@ -17,6 +17,7 @@ use crate::report;
 /// One prompt in one way.
 #[derive(Debug)]
 pub struct Run {
+    pub id: String,
     pub category: String,
     /// Index of the cell.
     pub cell: usize,
@@ -117,9 +118,9 @@ fn runs(questions: &[Question], cells: &[Cell], tries: Vec<Vec<Try>>) -> Vec<Run
             let seconds = median(&tries.iter().map(|one| one.outcome.decode_seconds).collect::<Vec<_>>());
             let cpu: Option<Vec<f64>> = tries.iter().map(|one| one.cpu_seconds).collect();
             let Try { outcome, passes, .. } = tries.into_iter().next_back().expect("at least one try");
-            let category = question.prompt.category.clone();
+            let (id, category) = (question.prompt.id.clone(), question.prompt.category.clone());
             let cpu_seconds = cpu.map(|cpu| median(&cpu));
-            runs.push(Run { category, cell, outcome, seconds, cpu_seconds, passes, difference });
+            runs.push(Run { id, category, cell, outcome, seconds, cpu_seconds, passes, difference });
         }
     }
     runs

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_engine::{Method, ModelFile, Request, TokenId};
 use miette::Diagnostic;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::prompts::{self, Prompt};
 use crate::error::{CliError, INTERRUPTED};
@@ -21,7 +21,7 @@ use crate::machine::Machine;
 use crate::options::{DraftModels, DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use cells::{Cell, cells};
-use measure::{Measured, Passes};
+use measure::{Measured, Passes, Run};
 
 /// Measure what drafting gains on a file of prompts
 ///
@@ -136,6 +136,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
             "repeats": args.repeats,
             "remember": args.remember,
             "results": results,
+            "answers": runs.iter().map(|run| answer(run, &cells)).collect::<Vec<_>>(),
             "cost_table": table,
             "machine": machine,
         }))?;
@@ -146,6 +147,25 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::Different { found });
     }
     Ok(if interrupted { INTERRUPTED.into() } else { ExitCode::SUCCESS })
+}
+
+/// The figures of one answer; what comes after its first token is `later`.
+fn answer(run: &Run, cells: &[Cell]) -> Value {
+    let cell = &cells[run.cell];
+    let later = run.passes.iter().flat_map(|pass| &pass.sequences).map(|sequence| sequence.tokens.len());
+    json!({
+        "id": run.id,
+        "category": run.category,
+        "method": cell.method.to_string(),
+        "width": cell.width,
+        "temperature": cell.temperature,
+        "prompt_tokens": run.outcome.prompt_tokens,
+        "tokens": run.outcome.token_ids.len(),
+        "later_tokens": later.sum::<usize>(),
+        "later_passes": run.passes.len(),
+        "seconds": run.seconds,
+        "cpu_seconds": run.cpu_seconds,
+    })
 }
 
 /// A prompt and what is asked of the engine with it.
