@@ -12,41 +12,82 @@ use crate::error::CliError;
 use crate::interrupt::Watch;
 use crate::output;
 
-/// Runs a request; `on_tokens` sees the tokens of every pass that draws some.
+/// What a pass brought.
+pub struct Piece<'a> {
+    /// Its tokens.
+    pub tokens: &'a [TokenId],
+    /// Who guessed each.
+    pub sources: &'a [Source],
+    /// New text, which may lag behind the tokens.
+    pub text: &'a str,
+    /// Why the guesses of the pass were chosen, when that has changed.
+    pub why: Option<&'a str>,
+}
+
+/// Runs a request; `on_piece` sees what every pass brought.
 pub fn answer(
     engine: &mut Engine,
     request: Request,
-    mut on_tokens: impl FnMut(&[TokenId], &[Source], &str) -> Result<(), CliError>,
+    mut on_piece: impl FnMut(&Piece<'_>) -> Result<(), CliError>,
 ) -> Result<Outcome, CliError> {
     let watch = Watch::start();
     let mut told = Ok(());
     let outcome = engine.scheduler().run(request, |event| {
-        if let Event::Progress { tokens, sources, text, .. } = event
+        if let &Event::Progress { tokens, sources, text, why, .. } = event
             && told.is_ok()
         {
-            told = on_tokens(tokens, sources, text);
+            told = on_piece(&Piece { tokens, sources, text, why });
         }
         if watch.pressed() || told.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     told.map(|()| outcome)
 }
 
+/// What is shown of an answer beside its text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    /// Colours: who guessed each token.
+    pub sources: bool,
+    /// A sentence for each change in what is drafted.
+    pub why: bool,
+}
+
 /// Runs a request and writes its text to standard output as it comes.
-pub fn stream(engine: &mut Engine, request: Request, show: bool) -> Result<Outcome, CliError> {
-    if !show {
-        return answer(engine, request, |_, _, text| output::text(text));
-    }
-    let coloured = colour::wanted(&io::stdout());
+pub fn stream(engine: &mut Engine, request: Request, shown: Shown) -> Result<Outcome, CliError> {
+    let coloured = shown.sources && colour::wanted(&io::stdout());
     let tokenizer = engine.file().tokenizer().clone();
     let names = engine.drafters();
     let mut painter = Painter::default();
-    let outcome = answer(engine, request, |tokens, sources, text| {
+    let mut reasons = Reasons::default();
+    let outcome = answer(engine, request, |piece| {
         let len = |token| if tokenizer.is_special(token) { 0 } else { tokenizer.token_bytes(token).len() };
-        painter.expect(tokens.iter().map(|&token| len(token)).zip(sources.iter().copied()));
-        output::text(&if coloured { painter.paint(text) } else { text.to_owned() })
+        painter.expect(piece.tokens.iter().map(|&token| len(token)).zip(piece.sources.iter().copied()));
+        reasons.take(piece);
+        if coloured { output::text(&painter.paint(piece.text)) } else { output::text(piece.text) }
     })?;
-    output::note(format_args!("\n\n{}", painter.legend(&names, colour::wanted(&io::stderr()))));
+    if shown.sources {
+        output::note(format_args!("\n\n{}", painter.legend(&names, colour::wanted(&io::stderr()))));
+    }
+    if shown.why {
+        output::note(format_args!("\n\n{}", reasons.lines.join("\n")));
+    }
     Ok(outcome)
+}
+
+/// Why guesses were chosen, from which token on.
+#[derive(Debug, Default)]
+pub struct Reasons {
+    n_tokens: usize,
+    /// One for each change.
+    pub lines: Vec<String>,
+}
+
+impl Reasons {
+    /// Takes in what a pass brought.
+    pub fn take(&mut self, piece: &Piece<'_>) {
+        self.lines.extend(piece.why.map(|why| format!("token {:>5}: {why}", self.n_tokens)));
+        self.n_tokens += piece.tokens.len();
+    }
 }
 
 /// Colours text by the tokens it is of. Text may come later than its tokens, while it could become a stop string.

@@ -10,7 +10,7 @@ use foretoken_formats::tokenizer::Special;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-use crate::answer::stream;
+use crate::answer::{Shown, stream};
 use crate::error::CliError;
 use crate::options::AnswerOptions;
 use crate::output;
@@ -132,7 +132,8 @@ impl Conversation<'_> {
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<Message> = system.chain(self.said.iter().cloned()).collect();
         let prompt = self.engine.file().encode_chat(&messages, Special::AsText)?;
-        let outcome = stream(&mut self.engine, self.args.request(prompt), self.args.show)?;
+        let shown = Shown { sources: self.args.show, ..Shown::default() };
+        let outcome = stream(&mut self.engine, self.args.request(prompt), shown)?;
         output::text("\n")?;
         let (cached, prompt) = (outcome.cached_tokens, outcome.prompt_tokens);
         output::note(format_args!("({}; {cached} of {prompt} prompt tokens were cached)", report::short(&outcome)));

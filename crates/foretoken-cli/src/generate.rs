@@ -8,7 +8,7 @@ use foretoken_engine::{Engine, ModelFile, Request, draw_seed};
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 
-use crate::answer::{answer, stream};
+use crate::answer::{Reasons, Shown, answer, stream};
 use crate::error::{CliError, INTERRUPTED};
 use crate::machine::Machine;
 use crate::options::AnswerOptions;
@@ -64,6 +64,10 @@ pub struct Args {
     /// Colour the text by who guessed each token, and say how many each gave
     #[arg(long, conflicts_with = "json")]
     show: bool,
+
+    /// Say in a sentence why drafting changed, each time it did: who guesses, how far, and what that was expected to bring
+    #[arg(long)]
+    why: bool,
 
     /// Write a JSON line about every pass to a file, for `foretoken explain`
     #[arg(long, value_name = "FILE")]
@@ -124,12 +128,19 @@ fn header(args: &Args, engine: &Engine, request: &Request) -> Header {
 }
 
 fn answer_and_tell(args: &Args, engine: &mut Engine, request: Request) -> Result<ExitCode, CliError> {
+    let mut reasons = Reasons::default();
     let outcome = match args.json {
-        true => answer(engine, request, |_, _, _| Ok(()))?,
-        false => stream(engine, request, args.show)?,
+        true => answer(engine, request, |piece| {
+            reasons.take(piece);
+            Ok(())
+        })?,
+        false => stream(engine, request, Shown { sources: args.show, why: args.why })?,
     };
     if args.json {
         output::json(&outcome)?;
+        if args.why {
+            output::note(reasons.lines.join("\n"));
+        }
     } else {
         // On a terminal the summary shall not continue the text's last line.
         if !outcome.text.ends_with('\n') {

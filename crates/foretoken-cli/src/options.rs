@@ -152,8 +152,12 @@ impl ModelOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafting (changes the speed, never the text)")]
 pub struct DraftOptions {
-    /// Who guesses the next tokens: auto (whatever pays), none, or drafters by name, joined by + [prompt_lookup: copies
-    /// what followed the same words earlier in the text]
+    /// Who guesses the next tokens: auto (whatever pays), none, or drafters by name, joined by +
+    ///
+    /// From the text and what was run before: suffix (what followed the same words, in this text and in earlier answers),
+    /// recycle (what past passes found likely), prompt_lookup (a simpler suffix), lookahead and jacobi (the model's own
+    /// parallel guesses, carried from pass to pass), grammar (what --schema and the like force). By running a model:
+    /// draft_model (see --draft-model), early_exit (the first layers alone).
     #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
     pub draft: Method,
 

@@ -304,3 +304,14 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn reasons_for_drafting_are_told_when_they_change() {
+    let Some(model) = smollm2() else { return };
+    let text = "one two three four one two three four one two three";
+    let output = run(&args(&model, &["-n", "24", "--temperature", "0", "--why", text]));
+    let said = stderr(&output);
+    assert!(said.contains("token     0: ") && said.contains(" tokens in ") && said.contains(" ms"), "{said}");
+    let plain = stderr(&run(&args(&model, &["-n", "24", "--temperature", "0", text])));
+    assert!(!plain.contains("token     0: "), "{plain}");
+}

@@ -116,6 +116,8 @@ pub enum Event<'a> {
         text: &'a str,
         /// One per token when asked for.
         logprobs: &'a [TokenLogprobs],
+        /// Why the guesses of this pass were chosen, when the choice is another kind than the pass before.
+        why: Option<&'a str>,
     },
     /// It is over.
     Finished {

@@ -122,6 +122,7 @@ where
                 sources: event.sources,
                 text: event.text,
                 logprobs: event.logprobs,
+                why: event.why,
             });
             if let Some(reason) = event.finish {
                 let state = active.remove(&request).expect("it was there a moment ago");

@@ -77,8 +77,8 @@ pub fn measure(
         last = Some((prompt, cell));
         passes.clear();
         let mut begun = None;
-        let outcome = answer(engine, cells[cell].apply(&questions[prompt].request), |tokens, _, _| {
-            if begun.is_none() && !tokens.is_empty() {
+        let outcome = answer(engine, cells[cell].apply(&questions[prompt].request), |piece| {
+            if begun.is_none() && !piece.tokens.is_empty() {
                 begun = cpu_seconds();
             }
             Ok(())
