@@ -1,30 +1,86 @@
-//! Time of a step around the pass: drafting from an 8k context, and the loop itself on a target that costs nothing.
+//! What drafting costs beside a pass: time to propose and to learn, per pass, at 8k tokens of context.
+//!
+//! `cargo bench -p foretoken-decode --bench drafters`. The text is synthetic: phrases that come back, with changes.
 
-use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use foretoken_decode::budget::{CostModel, CostTable};
-use foretoken_decode::drafters::by_name;
+use foretoken_decode::drafters::{Draft, Drafter, NAMES, Observation, by_name};
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_decode::{Decoder, Request};
+use foretoken_decode::target::SequenceId;
+use foretoken_decode::{Decoder, DraftPolicy, Request, TokenId};
 use foretoken_testkit::{Rng, ToyCache, ToyModel, ToyTarget};
 
-/// Steps of a request with an 8k prompt over a toy vocabulary.
-fn steps(c: &mut Criterion) {
-    for name in ["none", "prompt_lookup"] {
-        let model = ToyModel { vocab_size: 64, context_size: 1 << 20, order: 3, ..ToyModel::default() };
-        let cost = CostModel::fixed(CostTable::linear(1.0, 0.01));
-        let mut decoder = Decoder::new(ToyTarget::new(model), ToyCache::new(64, 1 << 15, 1), (), (), cost)
-            .with_drafter(by_name(name).expect("a known drafter"));
-        let mut request = Request::new(Rng::new(3).tokens(8192, 64));
-        request.sampler = SamplerSettings::greedy();
-        decoder.admit(request).expect("a valid request");
-        while decoder.cache().pages_in_use() < 8192 / 64 {
-            decoder.step(&mut |_| {}).expect("a sound target");
+const CONTEXT: usize = 8192;
+const OUTPUT: usize = 512;
+const VOCAB: usize = 2048;
+
+/// Time of each pass, to propose and to observe.
+type Times = Arc<Mutex<Vec<[Duration; 2]>>>;
+
+/// Keeps the times of another drafter.
+struct Timed(Box<dyn Drafter<ToyTarget>>, Times);
+
+impl Drafter<ToyTarget> for Timed {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut ToyTarget, cache: &mut ToyCache) {
+        let begun = Instant::now();
+        self.0.propose(drafts, target, cache);
+        self.1.lock().expect("one thread").push([begun.elapsed(), Duration::ZERO]);
+    }
+
+    fn observe(&mut self, seen: &mut [Observation<'_>]) {
+        let begun = Instant::now();
+        self.0.observe(seen);
+        if let Some(last) = self.1.lock().expect("one thread").last_mut() {
+            last[1] = begun.elapsed();
         }
-        c.bench_function(&format!("step/8k/{name}"), |b| b.iter(|| black_box(decoder.step(&mut |_| {}).is_ok())));
+    }
+
+    fn forget(&mut self, sequence: SequenceId) {
+        self.0.forget(sequence);
     }
 }
 
-criterion_group! { name = benches; config = Criterion::default().sample_size(20).warm_up_time(std::time::Duration::from_millis(100)).measurement_time(std::time::Duration::from_millis(400)); targets = steps }
-criterion_main!(benches);
+/// Phrases of a small book in any order, some tokens changed.
+fn text() -> Vec<TokenId> {
+    let mut rng = Rng::new(3);
+    let phrases: Vec<Vec<TokenId>> = (0..300).map(|_| rng.tokens(12, VOCAB)).collect();
+    let mut text = Vec::new();
+    while text.len() < CONTEXT {
+        let phrase = rng.pick(&phrases).clone();
+        text.extend(phrase.into_iter().map(|token| if rng.chance(0.05) { rng.below(VOCAB) as TokenId } else { token }));
+    }
+    text.truncate(CONTEXT);
+    text
+}
+
+fn main() {
+    println!("microseconds a pass at {CONTEXT} tokens of context, {OUTPUT} tokens at width 8, vocabulary of {VOCAB}");
+    println!("{:14} {:>12} {:>12} {:>12} {:>12}", "drafter", "first", "propose", "observe", "worst");
+    for name in NAMES {
+        let times = Times::default();
+        let model = ToyModel { vocab_size: VOCAB, context_size: 1 << 20, order: 1, scale: 20.0, ..ToyModel::default() };
+        let cost = CostModel::fixed(CostTable::linear(1.0, 0.01));
+        let drafter = Timed(by_name(name).expect("a name of the list"), times.clone());
+        let mut decoder = Decoder::new(ToyTarget::new(model), ToyCache::new(64, 1 << 10, 1), (), (), cost)
+            .with_drafter(Box::new(drafter));
+        let mut request = Request::new(text());
+        request.sampler = SamplerSettings::greedy();
+        (request.max_tokens, request.draft) = (Some(OUTPUT), DraftPolicy::Width(8));
+        decoder.admit(request).expect("a valid request");
+        while decoder.step(&mut |_| {}).expect("a sound target") {}
+
+        let times = std::mem::take(&mut *times.lock().expect("one thread"));
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        // The first pass takes the whole prompt in.
+        let (first, rest) = times.split_first().expect("a pass");
+        let mean = |part: usize| rest.iter().map(|pass| micros(pass[part])).sum::<f64>() / rest.len() as f64;
+        let worst = rest.iter().map(|pass| micros(pass[0] + pass[1])).fold(0.0, f64::max);
+        println!("{name:14} {:12.1} {:12.2} {:12.2} {worst:12.1}", micros(first[0]), mean(0), mean(1));
+    }
+}
