@@ -115,7 +115,8 @@ fn suffixes_of_past_outputs_are_copied_until_unlearned() {
     let again = ask(&mut decoder);
     assert!(first < 1.2 && again > 7.0, "{first} {again}");
     decoder.unlearn();
-    assert_eq!(ask(&mut decoder), first);
+    let unlearned = ask(&mut decoder);
+    assert!(unlearned < 1.2, "{unlearned}");
 }
 
 #[test]

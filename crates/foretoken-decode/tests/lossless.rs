@@ -12,7 +12,7 @@
 use foretoken_decode::budget::{CostTable, DraftCost};
 use foretoken_decode::drafters::{
     Blockwise, Companion, DraftModel, Drafter, ExitEarly, Grammar, Jacobi, Lookahead, LookaheadOptions, NoDraft,
-    PromptLookup, PromptLookupOptions, Recycle, Suffix, WriterOptions,
+    PromptLookup, PromptLookupOptions, Recall, Recycle, Suffix, WriterOptions,
 };
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
@@ -53,6 +53,7 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         ],
         vec![Box::new(Suffix::default())],
         vec![Box::new(Recycle::default())],
+        vec![Box::new(Recall::default())],
         vec![Box::new(Jacobi::default())],
         vec![Box::new(Lookahead::default())],
         vec![Box::new(Lookahead::new(LookaheadOptions { columns: 3, ngram: 3, guesses: 2 }))],

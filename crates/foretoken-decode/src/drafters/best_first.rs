@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use super::Draft;
 use crate::TokenId;
-use crate::tree::NodeId;
+use crate::sampler::{Candidate, Draw};
+use crate::tree::{NodeId, TokenTree};
 
 /// A possible next token and its chance to be drawn, given that its parent is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,4 +79,26 @@ pub(super) fn grow<S: Copy>(
         left -= 1;
         open = (left > 0).then(|| (node, path_p, after(before, guess.token)));
     }
+}
+
+/// Adds possible tokens after `node`, given the likeliest first, in the order in which the target would draw among them:
+/// what its processors forbid is left out, and its noise decides between those that are close. The first in the order is
+/// at least as likely as the likeliest was before the noise was known.
+pub(super) fn as_drawn(
+    draw: &mut Draw<'_>,
+    tree: &TokenTree,
+    node: NodeId,
+    likely: impl Iterator<Item = Guess>,
+    candidates: &mut Vec<Candidate>,
+    out: &mut Vec<Guess>,
+) {
+    // The chances are those of drawn tokens: at the request's temperature these scores are their logits.
+    let scale = if draw.is_greedy() { 1.0 } else { draw.temperature() };
+    let first = out.len();
+    out.extend(likely);
+    candidates.clear();
+    candidates.extend(out[first..].iter().map(|g| Candidate { token: g.token, logit: scale * libm::logf(g.p) }));
+    draw.draw_few(tree, node, candidates.len(), candidates);
+    out.truncate(first + candidates.len());
+    out[first..].iter_mut().zip(&*candidates).for_each(|(guess, drawn)| guess.token = drawn.token);
 }

@@ -14,7 +14,9 @@ mod lookahead;
 mod none;
 mod prompt_lookup;
 mod rates;
+mod recall;
 mod recycle;
+mod scopes;
 mod suffix;
 mod writer;
 
@@ -27,6 +29,7 @@ pub use jacobi::Jacobi;
 pub use lookahead::{Lookahead, LookaheadOptions};
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
+pub use recall::Recall;
 pub use recycle::Recycle;
 pub use suffix::Suffix;
 pub use writer::WriterOptions;
@@ -39,7 +42,7 @@ use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
 
 /// Drafters that need nothing but the text, by the name that `--draft` takes.
-pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle", "jacobi", "lookahead", "grammar"];
+pub const NAMES: &[&str] = &["none", "prompt_lookup", "suffix", "recycle", "recall", "jacobi", "lookahead", "grammar"];
 
 /// A drafter with its default options; `None` for a name not in [`NAMES`].
 pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
@@ -49,6 +52,7 @@ pub fn by_name<T: Target>(name: &str) -> Option<Box<dyn Drafter<T>>> {
         "suffix" => Some(Box::new(Suffix::default())),
         "recycle" => Some(Box::new(Recycle::default())),
         "grammar" => Some(Box::new(Grammar)),
+        "recall" => Some(Box::new(Recall::default())),
         "jacobi" => Some(Box::new(Jacobi::default())),
         "lookahead" => Some(Box::new(Lookahead::default())),
         _ => None,
@@ -95,8 +99,8 @@ pub trait Drafter<T: Target>: Send {
     /// The sequence is over.
     fn forget(&mut self, _sequence: SequenceId) {}
 
-    /// Drops what it learned from sequences that are over, between requests: a measurement must not profit from having
-    /// answered the same prompt before.
+    /// Drops what it remembers of sequences that are over, between requests: a measurement must not profit from having
+    /// answered the same prompt before. How reliable its guesses are it may still know.
     fn unlearn(&mut self) {}
 }
 

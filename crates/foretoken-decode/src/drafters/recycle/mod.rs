@@ -5,28 +5,31 @@
 //! remembered logits with the request's own processors and noise; the chance of a guess is how often guesses of its
 //! kind came true.
 
+mod rows;
 mod table;
 
 use super::best_first::{Guess, grow};
 use super::rates::HitRates;
+use super::scopes::Scopes;
 use super::{Draft, Drafter, Observation};
 use crate::TokenId;
 use crate::sampler::{Candidate, Draw};
 use crate::target::Target;
 use crate::tree::{NodeId, TokenTree};
-use table::{Context, ORDERS, Successors, Table};
+pub(super) use rows::RowReader;
+pub(super) use table::{Context, ORDERS, Successors, Table};
 
 /// Drafts what past rows found likely. What it learned from one sequence serves the others.
 #[derive(Debug)]
 pub struct Recycle {
-    table: Table,
+    tables: Scopes<Table>,
     rates: HitRates,
+    reader: RowReader,
     buffers: Buffers,
 }
 
 #[derive(Debug, Default)]
 struct Buffers {
-    best: Vec<Candidate>,
     drawn: Vec<Candidate>,
     known: Vec<Known>,
 }
@@ -40,11 +43,8 @@ struct Known {
 
 impl Default for Recycle {
     fn default() -> Self {
-        Self {
-            table: Table::default(),
-            rates: HitRates::new((0..kinds::N).map(kinds::prior)),
-            buffers: Buffers::default(),
-        }
+        let rates = HitRates::new((0..kinds::N).map(kinds::prior));
+        Self { tables: Scopes::default(), rates, reader: RowReader::default(), buffers: Buffers::default() }
     }
 }
 
@@ -109,21 +109,19 @@ impl Recycle {
     }
 
     /// Scores the guesses that the table holds for each token drawn, before it learns from the pass.
-    fn score(&mut self, seen: &mut Observation<'_>) {
+    fn score(table: &Table, seen: &mut Observation<'_>, rates: &mut HitRates, buffers: &mut Buffers) {
         let Observation { tokens, tree, verdict, draw, .. } = seen;
         let decided = tokens.len() - verdict.tokens.len();
         for (i, &token) in verdict.tokens.iter().enumerate() {
             let context = Context::of(&tokens[..decided + i]);
             let node = verdict.path[tree.anchor() + i];
-            Self::known(&self.table, &context, draw, tree, node, &mut self.buffers);
-            for known in &self.buffers.known {
-                self.rates.observe(known.kind, known.token == token);
-            }
+            Self::known(table, &context, draw, tree, node, buffers);
+            buffers.known.iter().for_each(|known| rates.observe(known.kind, known.token == token));
         }
     }
 }
 
-/// Relative to the likeliest. Only sizes of shares depend on it, so the system's `exp` need not be the same everywhere.
+/// Relative to the likeliest.
 fn weight(candidate: &Candidate, candidates: &[Candidate]) -> f32 {
     libm::expf(candidate.logit - candidates[0].logit)
 }
@@ -134,8 +132,9 @@ impl<T: Target> Drafter<T> for Recycle {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { table, rates, buffers } = self;
+        let Self { tables, rates, buffers, .. } = self;
         for draft in drafts {
+            let table = tables.of(draft.scope);
             let guesses = |draft: &mut Draft<'_>, node: NodeId, context: Context, out: &mut Vec<Guess>| {
                 Self::known(table, &context, &mut draft.draw, draft.tree, node, buffers);
                 out.extend(buffers.known.iter().map(|k| Guess { token: k.token, p: rates.p(k.kind) }));
@@ -146,28 +145,17 @@ impl<T: Target> Drafter<T> for Recycle {
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
         for seen in seen.iter_mut().filter(|seen| !seen.verdict.tokens.is_empty()) {
-            self.score(seen);
-            let anchor = seen.tree.anchor();
-            let decided = seen.tokens.len() - seen.verdict.tokens.len();
-            let mut contexts = vec![Context::of(&seen.tokens[..decided])];
-            for node in anchor..seen.tree.len() {
-                if node > anchor {
-                    let guess = &seen.tree.nodes()[node];
-                    contexts.push(contexts[guess.parent - anchor].after(guess.token));
-                }
-                seen.draw.likeliest(seen.rows.logits(node), Successors::MAX, &mut self.buffers.best);
-                if !self.buffers.best.is_empty() {
-                    self.table.put(&contexts[node - anchor], Successors::new(&self.buffers.best));
-                }
-            }
+            let table = self.tables.of(seen.scope);
+            Self::score(table, seen, &mut self.rates, &mut self.buffers);
+            self.reader.read(seen, table);
         }
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes()
+        self.tables.iter().map(Table::bytes).sum()
     }
 
     fn unlearn(&mut self) {
-        *self = Self::default();
+        self.tables = Scopes::default();
     }
 }

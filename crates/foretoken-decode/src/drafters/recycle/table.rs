@@ -7,11 +7,11 @@ use crate::TokenId;
 use crate::sampler::{Candidate, TokenHasher};
 
 /// Most tokens of a context.
-pub(super) const ORDERS: usize = 3;
+pub(in crate::drafters) const ORDERS: usize = 3;
 
 /// The last tokens of a text, latest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Context {
+pub(in crate::drafters) struct Context {
     tokens: [TokenId; ORDERS],
     len: usize,
 }
@@ -48,7 +48,7 @@ impl Context {
 
 /// The likeliest successors of a context, best first.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Successors {
+pub(in crate::drafters) struct Successors {
     candidates: [Candidate; Successors::MAX],
     len: u8,
 }
@@ -74,7 +74,7 @@ impl Successors {
 /// Successors by context. Two generations bound it: when the younger is full, the older is dropped, and with it what was
 /// not written again since.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(in crate::drafters) struct Table {
     young: Map,
     old: Map,
 }

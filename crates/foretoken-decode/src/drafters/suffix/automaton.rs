@@ -36,7 +36,7 @@ struct Edge {
 
 /// A suffix of a text, as far as an automaton knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Match {
+pub(in crate::drafters) struct Match {
     state: StateId,
     /// Tokens that match.
     pub len: u32,
@@ -44,7 +44,7 @@ pub(super) struct Match {
 
 /// What followed a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Continuation {
+pub(in crate::drafters) struct Continuation {
     /// The token.
     pub token: TokenId,
     /// How often it followed.
@@ -55,7 +55,7 @@ pub(super) struct Continuation {
 
 /// The automaton of some texts.
 #[derive(Debug)]
-pub(super) struct Automaton {
+pub(in crate::drafters) struct Automaton {
     states: Vec<State>,
     edges: Vec<Edge>,
     index: HashMap<u64, u32, BuildHasherDefault<TokenHasher>>,
@@ -149,8 +149,12 @@ impl Automaton {
         })
     }
 
-    /// A match whose state has been split since: the state that stands for it now.
+    /// A match whose state has been split since: the state that stands for it now. A match of another automaton may come
+    /// out as anything that this one holds.
     fn settle(&self, mut matched: Match) -> Match {
+        if matched.state as usize >= self.states.len() {
+            return Match::default();
+        }
         loop {
             let link = self.states[matched.state as usize].link;
             if link == NONE || matched.len > self.states[link as usize].len {

@@ -6,40 +6,30 @@
 
 mod automaton;
 mod store;
+mod text;
 
 use std::collections::HashMap;
 
-use super::best_first::{Guess, grow};
+use super::best_first::{Guess, as_drawn, grow};
 use super::rates::HitRates;
+use super::scopes::Scopes;
 use super::{Draft, Drafter, Observation};
 use crate::TokenId;
-use crate::sampler::{Candidate, Draw};
+use crate::sampler::Candidate;
 use crate::target::{SequenceId, Target};
-use crate::tree::{NodeId, TokenTree};
-use automaton::{Automaton, Continuation, Match};
-use store::Store;
+use crate::tree::NodeId;
+pub(super) use automaton::Continuation;
+pub(super) use store::Store;
+pub(super) use text::{Matches, Sources, Text};
 
 /// Drafts by copying.
 #[derive(Debug)]
 pub struct Suffix {
     texts: HashMap<SequenceId, Text>,
-    store: Store,
+    stores: Scopes<Store>,
     rates: HitRates,
     buffers: Buffers,
 }
-
-/// One sequence's automaton, and where its end stands in the store.
-#[derive(Debug, Default)]
-struct Text {
-    automaton: Automaton,
-    stored: [Match; 2],
-    turns: usize,
-    /// What the target decided, for the store.
-    output: Vec<TokenId>,
-}
-
-/// Matches of one text: in itself, in the younger and in the older outputs.
-type Matches = [Match; 3];
 
 #[derive(Debug, Default)]
 struct Buffers {
@@ -60,7 +50,7 @@ impl Default for Suffix {
     fn default() -> Self {
         Self {
             texts: HashMap::new(),
-            store: Store::default(),
+            stores: Scopes::default(),
             rates: HitRates::new((0..kinds::N).map(kinds::prior)),
             buffers: Buffers::default(),
         }
@@ -99,68 +89,16 @@ const MOST_MATCHES: usize = 3;
 /// Guesses below one node.
 const MOST_GUESSES: usize = 4;
 
-impl Suffix {
-    /// The seam for scopes: the outputs that a sequence may copy from and adds to.
-    fn store_of(stores: &mut Store, _sequence: SequenceId) -> &mut Store {
-        stores
-    }
-}
-
-impl Text {
-    /// Tokens before the end that have to be followed through the store to find the longest match there.
-    const FOLLOWED: usize = 64;
-
-    /// Takes in the tokens that it has not seen.
-    fn grow(&mut self, tokens: &[TokenId], store: &Store) {
-        match store.turns() - self.turns {
-            0 => {}
-            1 => self.stored = [Match::default(), self.stored[0]],
-            _ => self.stored = Default::default(),
-        }
-        self.turns = store.turns();
-        for (i, &token) in tokens.iter().enumerate().skip(self.automaton.n_tokens()) {
-            self.automaton.push(token);
-            if i + Self::FOLLOWED >= tokens.len() {
-                let outputs = store.automata().into_iter();
-                self.stored.iter_mut().zip(outputs).for_each(|(m, output)| *m = output.advance(*m, token));
-            }
-        }
-    }
-
-    fn matches(&self) -> Matches {
-        [self.automaton.repeated(), self.stored[0], self.stored[1]]
-    }
-}
-
-/// What a sequence can copy from: itself, the younger and the older outputs.
-#[derive(Clone, Copy)]
-struct Sources<'a>([&'a Automaton; 3]);
-
-impl<'a> Sources<'a> {
-    fn new(text: &'a Text, store: &'a Store) -> Self {
-        let [young, old] = store.automata();
-        Self([&text.automaton, young, old])
-    }
-
-    fn advance(&self, matches: Matches, token: TokenId) -> Matches {
-        std::array::from_fn(|i| self.0[i].advance(matches[i], token))
-    }
-
+impl Sources<'_> {
     /// What may follow a text that ends with these matches, the likeliest first, into `buffers.known`.
     fn known(&self, matches: Matches, rates: &HitRates, buffers: &mut Buffers) {
         let Buffers { followers, known, .. } = buffers;
         known.clear();
         let mut open = matches;
         for rank in 0..MOST_MATCHES {
-            // The longest match left, wherever it is; of equal ones the text's own.
-            let source = (0..open.len()).rev().max_by_key(|&i| open[i].len).expect("three sources");
-            let matched = open[source];
-            if matched.len == 0 {
-                break;
-            }
-            open[source] = self.0[source].shorter(matched);
+            let Some((source, matched)) = self.longest(&mut open) else { break };
             followers.clear();
-            followers.extend(self.0[source].continuations(matched, MOST_CONTINUATIONS));
+            followers.extend(source.continuations(matched, MOST_CONTINUATIONS));
             let total: u32 = followers.iter().map(|c| c.count).sum();
             followers.sort_unstable_by_key(|c| std::cmp::Reverse((c.count, c.latest)));
             for (place, follower) in followers.iter().take(MOST_GUESSES).enumerate() {
@@ -175,42 +113,33 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Guesses from continuations, in the order in which the target would draw among them: what its processors forbid is
-/// left out, and its noise decides between those that are close.
-fn guesses(draw: &mut Draw<'_>, tree: &TokenTree, node: NodeId, buffers: &mut Buffers, out: &mut Vec<Guess>) {
-    let Buffers { known, candidates, .. } = buffers;
-    let scale = if draw.is_greedy() { 1.0 } else { draw.temperature() };
-    candidates.clear();
-    candidates.extend(known.iter().map(|k| Candidate { token: k.token, logit: scale * libm::logf(k.p) }));
-    draw.draw_few(tree, node, MOST_GUESSES, candidates);
-    out.extend(candidates.iter().zip(&*known).map(|(c, k)| Guess { token: c.token, p: k.p }));
-}
-
 impl<T: Target> Drafter<T> for Suffix {
     fn name(&self) -> &'static str {
         "suffix"
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { texts, store, rates, buffers } = self;
+        let Self { texts, stores, rates, buffers } = self;
         for draft in drafts {
-            let store = Self::store_of(store, draft.sequence);
-            let text = texts.entry(draft.sequence).or_default();
+            let store = stores.of(draft.scope);
+            let text = texts.entry(draft.sequence).or_insert_with(|| Text::new(draft.scope));
             text.grow(draft.tokens, store);
             let sources = Sources::new(text, store);
             let guesses = |draft: &mut Draft<'_>, node: NodeId, matches: Matches, out: &mut Vec<Guess>| {
                 sources.known(matches, rates, buffers);
-                guesses(&mut draft.draw, draft.tree, node, buffers, out);
+                let Buffers { known, candidates, .. } = &mut *buffers;
+                let likely = known.iter().map(|k| Guess { token: k.token, p: k.p });
+                as_drawn(&mut draft.draw, draft.tree, node, likely, candidates, out);
             };
             grow(draft, text.matches(), guesses, |matches, token| sources.advance(matches, token));
         }
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
-        let Self { texts, store, rates, buffers } = self;
+        let Self { texts, stores, rates, buffers } = self;
         for seen in seen.iter().filter(|seen| !seen.verdict.tokens.is_empty()) {
-            let store = Self::store_of(store, seen.sequence);
-            let text = texts.entry(seen.sequence).or_default();
+            let store = stores.of(seen.scope);
+            let text = texts.entry(seen.sequence).or_insert_with(|| Text::new(seen.scope));
             let output = &seen.verdict.tokens;
             let decided = seen.tokens.len() - output.len();
             for (i, &token) in output.iter().enumerate() {
@@ -224,16 +153,16 @@ impl<T: Target> Drafter<T> for Suffix {
 
     fn forget(&mut self, sequence: SequenceId) {
         if let Some(text) = self.texts.remove(&sequence) {
-            Self::store_of(&mut self.store, sequence).add(&text.output);
+            self.stores.of(text.scope).add(&text.output);
         }
     }
 
     fn bytes(&self) -> usize {
-        let texts = self.texts.values().map(|text| &text.automaton);
-        texts.chain(self.store.automata()).map(Automaton::bytes).sum()
+        let stored = self.stores.iter().map(Store::bytes).sum::<usize>();
+        stored + self.texts.values().map(Text::bytes).sum::<usize>()
     }
 
     fn unlearn(&mut self) {
-        *self = Self::default();
+        (self.stores, self.texts) = Default::default();
     }
 }

@@ -5,7 +5,7 @@ use crate::TokenId;
 
 /// Outputs of finished sequences, the latest of them for certain.
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(in crate::drafters) struct Store {
     young: Automaton,
     old: Automaton,
     /// How often the younger became the older.
@@ -25,6 +25,11 @@ impl Store {
         }
         self.young.separate();
         output.iter().for_each(|&token| self.young.push(token));
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        self.young.bytes() + self.old.bytes()
     }
 
     /// The younger, then the older.

@@ -1,0 +1,174 @@
+//! Everything that is remembered, weighed together: what followed the same words in the text and in past outputs (as in
+//! `suffix`), what past rows found likely (as in `recycle`), what the row before found likely beside its token, and what
+//! the rows below rejected guesses say about their positions (as in Jacobi decoding).
+//!
+//! Each alone is a drafter; together they are more than their best, since their agreement is what tells a good guess from
+//! a bad one. A small online model, see [`judge`], learns how far.
+
+mod evidence;
+mod judge;
+
+use std::collections::HashMap;
+
+use super::best_first::{Guess, as_drawn, grow};
+use super::recycle::{Context, RowReader, Successors, Table};
+use super::scopes::Scopes;
+use super::suffix::{Continuation, Sources, Store, Text};
+use super::{Draft, Drafter, Observation};
+use crate::TokenId;
+use crate::sampler::Candidate;
+use crate::target::{SequenceId, Target};
+use crate::tree::NodeId;
+use evidence::{Evidence, Named, Place, kinds, runners_up};
+use judge::Judge;
+
+/// Drafts what is remembered.
+#[derive(Debug)]
+pub struct Recall {
+    memories: Scopes<Memory>,
+    texts: HashMap<SequenceId, Current>,
+    judge: Judge,
+    buffers: Buffers,
+}
+
+/// What past requests of a scope taught.
+#[derive(Debug, Default)]
+struct Memory {
+    table: Table,
+    store: Store,
+}
+
+/// A text in progress, and what its last pass left behind.
+#[derive(Debug, Default)]
+struct Current {
+    text: Text,
+    runners_up: Option<Successors>,
+    echo: Vec<Successors>,
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    followers: Vec<Continuation>,
+    named: Vec<Named>,
+    candidates: Vec<Candidate>,
+    reader: RowReader,
+}
+
+impl Default for Recall {
+    fn default() -> Self {
+        Self {
+            memories: Scopes::default(),
+            texts: HashMap::new(),
+            judge: Judge::new(kinds::prior),
+            buffers: Buffers::default(),
+        }
+    }
+}
+
+/// Guesses below one node.
+const MOST_GUESSES: usize = 8;
+
+impl<T: Target> Drafter<T> for Recall {
+    fn name(&self) -> &'static str {
+        "recall"
+    }
+
+    fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
+        let Self { memories, texts, judge, buffers: Buffers { followers, named, candidates, .. } } = self;
+        for draft in drafts {
+            let Memory { table, store } = memories.of(draft.scope);
+            let current = texts.entry(draft.sequence).or_insert_with(|| Current::new(draft.scope));
+            current.text.grow(draft.tokens, store);
+            let evidence = current.evidence(table, store);
+            let guesses = |draft: &mut Draft<'_>, node: NodeId, place: Place, out: &mut Vec<Guess>| {
+                evidence.hear(&place, judge, followers, named);
+                let likely = named.iter().take(MOST_GUESSES).map(|n| Guess { token: n.token, p: n.p });
+                as_drawn(&mut draft.draw, draft.tree, node, likely, candidates, out);
+            };
+            grow(draft, current.end(draft.tokens), guesses, |place, token| evidence.after(place, token));
+        }
+    }
+
+    fn observe(&mut self, seen: &mut [Observation<'_>]) {
+        for seen in seen.iter_mut().filter(|seen| !seen.verdict.tokens.is_empty()) {
+            let Memory { table, store } = self.memories.of(seen.scope);
+            let current = self.texts.entry(seen.sequence).or_insert_with(|| Current::new(seen.scope));
+            current.judge(seen, table, store, &mut self.judge, &mut self.buffers);
+            current.text.output.extend_from_slice(&seen.verdict.tokens);
+            self.buffers.reader.read(seen, table);
+            current.keep(seen, &self.buffers.reader.rows);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let stored = self.memories.iter().map(|memory| memory.table.bytes() + memory.store.bytes()).sum::<usize>();
+        stored + self.texts.values().map(|current| current.text.bytes()).sum::<usize>()
+    }
+
+    fn forget(&mut self, sequence: SequenceId) {
+        if let Some(Current { text, .. }) = self.texts.remove(&sequence) {
+            self.memories.of(text.scope).store.add(&text.output);
+        }
+    }
+
+    fn unlearn(&mut self) {
+        (self.memories, self.texts) = Default::default();
+    }
+}
+
+impl Current {
+    fn new(scope: u64) -> Self {
+        Self { text: Text::new(scope), ..Self::default() }
+    }
+
+    fn evidence<'a>(&'a self, table: &'a Table, store: &'a Store) -> Evidence<'a> {
+        Evidence { table, copies: Sources::new(&self.text, store), echo: &self.echo }
+    }
+
+    /// The end of the text, which is `tokens`.
+    fn end(&self, tokens: &[TokenId]) -> Place {
+        let matches = self.text.matches();
+        Place { context: Context::of(tokens), matches, depth: 0, runners_up: self.runners_up }
+    }
+
+    /// Lets the judge learn from every token drawn, before anything else does.
+    fn judge(
+        &mut self,
+        seen: &Observation<'_>,
+        table: &Table,
+        store: &Store,
+        judge: &mut Judge,
+        buffers: &mut Buffers,
+    ) {
+        let Buffers { followers, named, .. } = buffers;
+        let decided = seen.tokens.len() - seen.verdict.tokens.len();
+        let mut place = None;
+        for (i, &token) in seen.verdict.tokens.iter().enumerate() {
+            let text = &seen.tokens[..decided + i];
+            self.text.grow(text, store);
+            let evidence = self.evidence(table, store);
+            let here = Place { matches: self.text.matches(), ..place.unwrap_or_else(|| self.end(text)) };
+            evidence.hear(&here, judge, followers, named);
+            named.iter().for_each(|n| judge.observe(&n.votes, n.token == token));
+            place = Some(evidence.after(here, token));
+        }
+    }
+
+    /// Keeps what the rows of a pass say about what comes after it: `rows` by node from the anchor on.
+    fn keep(&mut self, seen: &Observation<'_>, rows: &[Option<Successors>]) {
+        let Observation { tree, verdict, .. } = seen;
+        let anchor = tree.anchor();
+        let output = &verdict.tokens;
+        let mut node = verdict.path[(anchor + output.len()).min(verdict.path.len()) - 1];
+        self.runners_up = rows[node - anchor].and_then(|row| runners_up(&row, output[output.len() - 1]));
+        // The likeliest of the guesses that did not come true, and those below it.
+        self.echo.clear();
+        let likelier = |&a: &NodeId, &b: &NodeId| tree.nodes()[a].p.total_cmp(&tree.nodes()[b].p);
+        while let Some(child) = tree.children(node).max_by(likelier)
+            && let Some(row) = rows[child - anchor]
+        {
+            self.echo.push(row);
+            node = child;
+        }
+    }
+}
