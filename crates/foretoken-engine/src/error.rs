@@ -40,6 +40,14 @@ pub enum EngineError {
         /// The model's name.
         model: String,
     },
+    /// A schema or grammar cannot be used.
+    #[error("the {what} cannot be used: {why}")]
+    Grammar {
+        /// "JSON schema", "regular expression", "grammar".
+        what: &'static str,
+        /// What is wrong, and where.
+        why: String,
+    },
     /// A request was refused.
     #[error(transparent)]
     Request(#[from] RequestError),

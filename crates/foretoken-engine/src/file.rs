@@ -1,16 +1,18 @@
 //! A model file before its weights are loaded: enough to turn text into tokens and to find out what is wrong with either.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use foretoken_decode::TokenId;
+use foretoken_decode::constraint::Constraint;
 use foretoken_formats::chat::{ChatTemplate, Message};
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
 use foretoken_model::Hyper;
 
 use crate::error::EngineError;
+use crate::grammar::{Compiler, Grammar};
 use crate::load::DEFAULT_CONTEXT;
 
 /// An open model file with its tokenizer and chat template.
@@ -20,6 +22,8 @@ pub struct ModelFile {
     hyper: Hyper,
     tokenizer: Arc<Tokenizer>,
     chat_template: Option<ChatTemplate>,
+    /// Made for the first grammar.
+    compiler: OnceLock<Compiler>,
 }
 
 impl ModelFile {
@@ -30,7 +34,7 @@ impl ModelFile {
         let hyper = foretoken_model::check(&gguf)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let chat_template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
-        Ok(Self { path: path.to_owned(), gguf, hyper, tokenizer, chat_template })
+        Ok(Self { path: path.to_owned(), gguf, hyper, tokenizer, chat_template, compiler: OnceLock::new() })
     }
 
     /// Where it is.
@@ -72,6 +76,19 @@ impl ModelFile {
     /// The tokens of a prompt that is continued as it stands.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<TokenId>, EngineError> {
         Ok(self.tokenizer.encode_prompt(text, special)?)
+    }
+
+    /// A constraint for requests to this model, or what is wrong with the grammar and where. The first takes a fraction of
+    /// a second more.
+    pub fn constraint(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, EngineError> {
+        let compiler = match self.compiler.get() {
+            Some(compiler) => compiler,
+            None => {
+                let made = Compiler::new(&self.tokenizer)?;
+                self.compiler.get_or_init(|| made)
+            }
+        };
+        compiler.compile(grammar)
     }
 
     /// The tokens of a conversation in the model's chat template, up to where the assistant's answer begins. Special
