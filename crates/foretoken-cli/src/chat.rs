@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::process::ExitCode;
 
-use foretoken_engine::{Engine, Request};
+use foretoken_engine::{Engine, ModelFile, Request};
 use foretoken_formats::chat::Message;
 use foretoken_formats::printable;
 use foretoken_formats::tokenizer::Special;
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::NoChatTemplate { model: file.path().display().to_string() });
     }
     // Wrong options are told now, not after the first message: one token stands in for it.
-    model.check(&file, &args.request(vec![0]))?;
+    model.check(&file, &args.request(&file, vec![0])?)?;
     let engine = model.load(file, draft, None)?;
     let mut conversation = Conversation { args, engine, system: args.system.clone(), said: Vec::new() };
     if input.is_terminal() {
@@ -95,8 +95,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 impl Args {
-    fn request(&self, prompt: Vec<u32>) -> Request {
-        Request { reuse: true, ..self.options.request(prompt, self.max_tokens) }
+    fn request(&self, file: &ModelFile, prompt: Vec<u32>) -> Result<Request, CliError> {
+        Ok(Request { reuse: true, ..self.options.request(file, prompt, self.max_tokens)? })
     }
 }
 
@@ -133,7 +133,8 @@ impl Conversation<'_> {
         let messages: Vec<Message> = system.chain(self.said.iter().cloned()).collect();
         let prompt = self.engine.file().encode_chat(&messages, Special::AsText)?;
         let shown = Shown { sources: self.args.show, ..Shown::default() };
-        let outcome = stream(&mut self.engine, self.args.request(prompt), shown)?;
+        let request = self.args.request(self.engine.file(), prompt)?;
+        let outcome = stream(&mut self.engine, request, shown)?;
         output::text("\n")?;
         let (cached, prompt) = (outcome.cached_tokens, outcome.prompt_tokens);
         output::note(format_args!("({}; {cached} of {prompt} prompt tokens were cached)", report::short(&outcome)));

@@ -169,6 +169,9 @@ impl From<EngineError> for CliError {
                 found: printable(&error.to_string()),
                 wanted: "give --draft-model a smaller model, best of the same family".into(),
             },
+            error @ EngineError::Grammar { .. } => {
+                Self::Argument { found: error.to_string(), wanted: "change --schema, --regex or --grammar".into() }
+            }
             error @ EngineError::Target(_) => Self::Engine(error),
         }
     }

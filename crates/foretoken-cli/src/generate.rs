@@ -83,6 +83,7 @@ Examples:
   foretoken generate -m qwen2.5-coder-1.5b --file main.py --temperature 0 -n 200
   foretoken generate -m smollm2 --chat --system 'Be brief.' 'Why is the sky blue?'
   foretoken generate -m smollm2 --draft none 'Once upon a time' --seed 1   the same text, at plain speed
+  foretoken generate -m qwen2.5-coder-1.5b --chat --schema person.json 'Describe Ada Lovelace.'
   foretoken generate -m smollm2 --json 'Once upon a time' | jq .tokens_per_second";
 
 /// Runs the subcommand.
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let AnswerOptions { model, draft, .. } = &args.options;
     let file = model.open()?;
     let prompt = encode(args, &file, &text)?;
-    let request = args.options.request(prompt, args.max_tokens);
+    let request = args.options.request(&file, prompt, args.max_tokens)?;
     model.check(&file, &request)?;
     let traced = args.trace.as_deref().map(|path| TraceFile::create(path, file.tokenizer())).transpose()?;
     let mut engine = model.load(file, draft, traced.clone().map(|file| Box::new(file) as _))?;
@@ -117,7 +118,10 @@ fn header(args: &Args, engine: &Engine, request: &Request) -> Header {
     Header {
         foretoken_trace: trace::VERSION,
         model: engine.file().name(),
-        draft: args.options.draft.draft.to_string(),
+        draft: match args.options.acceptance.acceptor {
+            acceptor if acceptor.reproducible() => args.options.draft.draft.to_string(),
+            acceptor => format!("{}, accepted by {acceptor} (not reproducible)", args.options.draft.draft),
+        },
         draft_width: args.options.draft.draft_width,
         drafters: engine.drafters().into_iter().map(str::to_owned).collect(),
         settings: serde_json::to_value(settings).expect("settings have string keys"),

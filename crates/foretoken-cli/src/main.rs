@@ -17,6 +17,7 @@ mod output;
 mod progress;
 mod prompt;
 mod report;
+mod structure;
 mod tokenize;
 mod trace;
 

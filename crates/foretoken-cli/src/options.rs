@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::model_file;
 use crate::progress::LoadingBar;
 use crate::prompt::read_text;
+use crate::structure::{AcceptanceOptions, StructureOptions};
 
 /// Which model, and how it is kept in memory and run.
 #[derive(Args, Clone, Debug)]
@@ -274,12 +275,17 @@ pub struct AnswerOptions {
     pub sampling: SamplingOptions,
     #[command(flatten)]
     pub ending: EndOptions,
+    #[command(flatten)]
+    pub structure: StructureOptions,
+    #[command(flatten)]
+    pub acceptance: AcceptanceOptions,
 }
 
 impl AnswerOptions {
-    /// What the engine is asked for; at most `max_tokens`, or as many as there is room for when it is 0.
-    pub fn request(&self, prompt: Vec<u32>, max_tokens: usize) -> Request {
-        let Self { draft, sampling, ending, .. } = self;
+    /// What the engine is asked for; at most `max_tokens`, or as many as there is room for when it is 0. `file` is the
+    /// model's.
+    pub fn request(&self, file: &ModelFile, prompt: Vec<u32>, max_tokens: usize) -> Result<Request, CliError> {
+        let Self { draft, sampling, ending, structure, acceptance, .. } = self;
         let sampler = SamplerSettings {
             temperature: sampling.temperature,
             top_k: sampling.top_k,
@@ -298,9 +304,11 @@ impl AnswerOptions {
             min_tokens: ending.min_tokens,
             stop: ending.stop.clone(),
             ignore_eos: ending.ignore_eos,
+            constraint: structure.constraint(file)?,
+            acceptor: acceptance.acceptor,
             ..Request::new(prompt)
         };
         draft.draft.apply(draft.draft_width, &mut request);
-        request
+        Ok(request)
     }
 }

@@ -22,6 +22,19 @@ pub fn short(outcome: &Outcome) -> String {
     if drafted > 0 {
         let _ = write!(line, ", {accepted} of {} accepted", count(drafted, "guess", "guesses"));
     }
+    line + &change(outcome)
+}
+
+/// What an acceptor other than the default did to the text.
+fn change(outcome: &Outcome) -> String {
+    if outcome.reproducible {
+        return String::new();
+    }
+    let mut line = format!("; accepted by {}: not reproducible", outcome.acceptor);
+    if let (Some(perplexity), Some(agreement)) = (outcome.target_perplexity, outcome.agreement) {
+        let agreement = 100.0 * agreement;
+        let _ = write!(line, ", perplexity {perplexity:.2}, {agreement:.0} % of the tokens are the model's own choice");
+    }
     line
 }
 

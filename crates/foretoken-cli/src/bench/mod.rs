@@ -12,7 +12,7 @@ use crate::error::CliError;
 #[derive(clap::Subcommand, Debug)]
 pub enum Bench {
     Forward(forward::Args),
-    Decode(decode::Args),
+    Decode(Box<decode::Args>),
 }
 
 /// Runs the subcommand.

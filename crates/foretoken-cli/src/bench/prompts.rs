@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use foretoken_engine::{ModelFile, TokenId};
+use foretoken_engine::{Grammar, ModelFile, TokenId};
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 use serde::Deserialize;
@@ -22,6 +22,8 @@ pub struct Prompt {
     pub text: String,
     /// Whether the text is continued as it stands; otherwise it is a user's message.
     pub raw: bool,
+    /// What the answer has to look like.
+    pub schema: Option<Grammar>,
 }
 
 #[derive(Deserialize)]
@@ -33,6 +35,8 @@ struct Line {
     turns: Vec<String>,
     /// Functions to complete (the HumanEval set) have one.
     entry_point: Option<String>,
+    /// A JSON schema.
+    schema: Option<serde_json::Value>,
 }
 
 /// Reads a file.
@@ -67,6 +71,7 @@ fn parse(number: usize, line: &str) -> Result<Prompt, String> {
         id: line.id.unwrap_or_else(|| format!("line {number}")),
         raw: line.entry_point.is_some() || line.category.as_deref() == Some("humaneval"),
         category: line.category.unwrap_or_else(|| "all prompts".into()),
+        schema: line.schema.map(|schema| Grammar::JsonSchema(schema.to_string())),
         text: text.ok_or("there is neither a prompt nor a turn")?,
     })
 }
@@ -109,7 +114,10 @@ mod tests {
     #[test]
     fn lines_become_prompts() {
         let parsed = parse(3, r#"{"category": "qa", "turns": ["Why?", "And then?"]}"#).unwrap();
-        assert_eq!(parsed, Prompt { id: "line 3".into(), category: "qa".into(), text: "Why?".into(), raw: false });
+        assert_eq!(
+            parsed,
+            Prompt { id: "line 3".into(), category: "qa".into(), text: "Why?".into(), raw: false, schema: None }
+        );
         assert!(parse(1, r#"{"prompt": "def f():", "entry_point": "f"}"#).unwrap().raw);
         assert!(parse(1, r#"{"category": "qa"}"#).is_err());
     }
@@ -121,6 +129,7 @@ mod tests {
             category: category.into(),
             text: String::new(),
             raw: false,
+            schema: None,
         };
         let all: Vec<Prompt> = (0..20).map(|i| prompt(i, if i < 15 { "a" } else { "b" })).collect();
         for limit in 1..=15 {

@@ -1,7 +1,7 @@
 //! The ways in which every prompt is answered, and in which order.
 
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{Method, Request};
+use foretoken_engine::{AcceptorKind, Method, Request};
 
 /// One way to answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,19 +12,21 @@ pub struct Cell {
     pub temperature: f32,
     /// Index of the plain one at the same temperature, which this is compared with.
     pub plain: usize,
+    pub acceptor: AcceptorKind,
 }
 
-/// Every method at every width and temperature; the plain one comes first at each temperature.
-pub fn cells(methods: &[Method], widths: &[usize], temperatures: &[f32]) -> Vec<Cell> {
+/// Every method at every width and temperature; the plain one comes first at each temperature, with the acceptor that
+/// changes nothing.
+pub fn cells(methods: &[Method], widths: &[usize], temperatures: &[f32], acceptor: AcceptorKind) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     let widths: Vec<Option<usize>> =
         if widths.is_empty() { vec![None] } else { widths.iter().copied().map(Some).collect() };
     for &temperature in temperatures {
         let plain = cells.len();
-        cells.push(Cell { method: Method::None, width: None, temperature, plain });
+        cells.push(Cell { method: Method::None, width: None, temperature, plain, acceptor: AcceptorKind::Coupled });
         for method in methods.iter().filter(|method| **method != Method::None) {
             for &width in &widths {
-                let cell = Cell { method: method.clone(), width, temperature, plain };
+                let cell = Cell { method: method.clone(), width, temperature, plain, acceptor };
                 if !cells.contains(&cell) {
                     cells.push(cell);
                 }
@@ -38,7 +40,7 @@ impl Cell {
     /// Asks in this way.
     pub fn apply(&self, request: &Request) -> Request {
         let sampler = SamplerSettings { temperature: self.temperature, ..request.sampler.clone() };
-        let mut request = Request { sampler, ..request.clone() };
+        let mut request = Request { sampler, acceptor: self.acceptor, ..request.clone() };
         self.method.apply(self.width, &mut request);
         request
     }
@@ -79,9 +81,12 @@ mod tests {
             let word = |c: &Cell| format!("{} {} {}", c.method, c.width.unwrap_or(0), c.plain);
             cells.iter().map(word).collect::<Vec<_>>()
         };
-        assert_eq!(words(cells(&methods(&["auto", "none", "auto"]), &[], &[0.0])), ["none 0 0", "auto 0 0"]);
-        assert_eq!(words(cells(&[], &[], &[0.0])), ["none 0 0"]);
-        let all = cells(&methods(&["auto", "suffix"]), &[2, 4], &[0.0, 0.8]);
+        assert_eq!(
+            words(cells(&methods(&["auto", "none", "auto"]), &[], &[0.0], AcceptorKind::Coupled)),
+            ["none 0 0", "auto 0 0"]
+        );
+        assert_eq!(words(cells(&[], &[], &[0.0], AcceptorKind::Coupled)), ["none 0 0"]);
+        let all = cells(&methods(&["auto", "suffix"]), &[2, 4], &[0.0, 0.8], AcceptorKind::Rejection);
         let one = ["none 0 0", "auto 2 0", "auto 4 0", "suffix 2 0", "suffix 4 0"];
         assert_eq!(words(all[..5].to_vec()), one);
         assert_eq!(words(all[5..].to_vec()), one.map(|word| word.replace(" 0", " 5").replace("none 5", "none 0")));

@@ -35,6 +35,15 @@ pub fn page(model: &str, results: &[Summary], machine: &Machine) -> Page {
             s.cpu_seconds_per_token.unwrap_or(0.0) * 1e3
         });
     }
+    if results.iter().any(|s| s.agreement.is_some()) {
+        page.section("What the acceptor changed");
+        page.paragraph(
+            "This acceptor keeps guesses that the model would not have written itself. Perplexity is of the answers under \
+             the model; agreement is the share of tokens that it would have written after the same text.",
+        );
+        bars(&mut page, results, "Perplexity of the answers", "perplexity", |s| s.target_perplexity.unwrap_or(0.0));
+        bars(&mut page, results, "Agreement with the model", "share", |s| s.agreement.unwrap_or(1.0));
+    }
     formula(&mut page, results);
     acceptance(&mut page, results);
     page.section("All figures");
@@ -116,6 +125,9 @@ fn all(page: &mut Page, results: &[Summary]) {
         "95 %",
         "replayed",
         "same text",
+        "acceptor",
+        "perplexity",
+        "agreement",
     ];
     let rows: Vec<Vec<String>> = (results.iter())
         .map(|s| {
@@ -134,7 +146,10 @@ fn all(page: &mut Page, results: &[Summary]) {
                 format!("{:.2}", s.geometric_mean),
                 table::interval(s.geometric_mean_interval),
                 format!("{:.2}", s.replayed_speedup),
-                if s.identical { "yes" } else { "NO" }.to_owned(),
+                table::same_text(s).to_owned(),
+                s.acceptor.to_string(),
+                s.target_perplexity.map_or("-".into(), |value| format!("{value:.3}")),
+                s.agreement.map_or("-".into(), |share| format!("{share:.3}")),
             ]
         })
         .collect();

@@ -10,7 +10,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use foretoken_decode::sampler::SamplerSettings;
 use foretoken_engine::{Method, ModelFile, Request, TokenId};
 use miette::Diagnostic;
 use serde_json::{Value, json};
@@ -20,6 +19,7 @@ use crate::error::{CliError, INTERRUPTED};
 use crate::machine::Machine;
 use crate::options::{DraftModels, DraftOptions, ModelOptions, at_least_one};
 use crate::output;
+use crate::structure::{AcceptanceOptions, StructureOptions};
 use cells::{Cell, cells};
 use measure::{Measured, Passes, Run};
 
@@ -37,7 +37,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelOptions,
 
-    /// One JSON object a line: {"category": ..., "prompt": ...} or {"category": ..., "turns": [...]}
+    /// One JSON object a line: {"category": ..., "prompt": ...} or {"category": ..., "turns": [...]}, perhaps with the JSON
+    /// "schema" of the answer
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
 
@@ -81,6 +82,12 @@ pub struct Args {
     #[arg(long, conflicts_with = "repeats")]
     remember: bool,
 
+    #[command(flatten)]
+    structure: StructureOptions,
+
+    #[command(flatten)]
+    acceptance: AcceptanceOptions,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -107,7 +114,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
             wanted: "leave --category away to see all categories".into(),
         });
     }
-    let cells = cells(&args.draft, &args.draft_width, &args.temperature);
+    let acceptor = args.acceptance.acceptor;
+    let cells = cells(&args.draft, &args.draft_width, &args.temperature, acceptor);
     let passes = Passes::default();
     let draft = DraftOptions {
         draft: Method::Auto,
@@ -135,6 +143,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
             "max_tokens": args.max_tokens,
             "repeats": args.repeats,
             "remember": args.remember,
+            "acceptor": acceptor,
             "results": results,
             "answers": runs.iter().map(|run| answer(run, &cells)).collect::<Vec<_>>(),
             "cost_table": table,
@@ -143,7 +152,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     } else {
         output::table(&table::table(&results))?;
     }
-    if let Some(found) = runs.iter().find_map(|run| run.difference.clone()) {
+    // Under another acceptor than the default, differences are what was asked for.
+    let bound = runs.iter().filter(|run| cells[run.cell].acceptor.reproducible());
+    if let Some(found) = bound.filter_map(|run| run.difference.clone()).next() {
         return Err(CliError::Different { found });
     }
     Ok(if interrupted { INTERRUPTED.into() } else { ExitCode::SUCCESS })
@@ -176,8 +187,13 @@ struct Question {
 
 /// Encodes and checks every prompt, so that a bad one is told before the weights are loaded.
 fn questions(args: &Args, cells: &[Cell], file: &ModelFile, prompts: Vec<Prompt>) -> Result<Vec<Question>, CliError> {
+    let constraint = args.structure.constraint(file)?;
+    let measures_change = !args.acceptance.acceptor.keeps_distribution();
     let request = |seed: usize, prompt: Vec<TokenId>| Request {
         seed: Some(seed as u64),
+        constraint: constraint.clone(),
+        // For the perplexity of plain decoding too.
+        logprobs: measures_change.then_some(0),
         max_tokens: Some(args.max_tokens),
         // The prompt is run once; what is measured comes after it.
         reuse: true,
@@ -185,11 +201,14 @@ fn questions(args: &Args, cells: &[Cell], file: &ModelFile, prompts: Vec<Prompt>
     };
     // What is wrong with the options is not the first prompt's fault: one token stands in for it.
     for cell in cells {
-        let sampler = SamplerSettings { temperature: cell.temperature, ..SamplerSettings::default() };
-        args.model.check(file, &Request { sampler, ..request(0, vec![0]) })?;
+        args.model.check(file, &cell.apply(&request(0, vec![0])))?;
     }
     let question = |(index, prompt): (usize, Prompt)| {
-        let request = prompt.encode(file).map(|tokens| request(index, tokens));
+        let request = prompt.encode(file).and_then(|tokens| {
+            let own = prompt.schema.as_ref().map(|schema| file.constraint(schema)).transpose()?;
+            let request = request(index, tokens);
+            Ok(Request { constraint: own.or(request.constraint), ..request })
+        });
         let checked = request.and_then(|request| args.model.check(file, &request).map(|()| request));
         match checked {
             Ok(request) => Ok(Question { prompt, request }),

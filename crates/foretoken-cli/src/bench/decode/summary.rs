@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::{PassTrace, Replay};
-use foretoken_engine::{Method, Outcome};
+use foretoken_engine::{AcceptorKind, Method, Outcome};
 use serde::Serialize;
 
 use super::cells::Cell;
@@ -50,6 +50,13 @@ pub struct Summary {
     pub replayed_speedup: f64,
     /// Whether every answer's tokens are those of plain decoding.
     pub identical: bool,
+    pub acceptor: AcceptorKind,
+    /// Perplexity of the answers under the model; where an acceptor that changes the distribution is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_perplexity: Option<f64>,
+    /// Share of the tokens that the model would have written itself after the same text; under such an acceptor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<f64>,
 }
 
 /// One summary for each category and way, and for all categories together. `memory` has the bytes of each drafter.
@@ -79,6 +86,7 @@ pub fn results(
                 method: cell.method.to_string(),
                 width: cell.width,
                 temperature: cell.temperature,
+                acceptor: cell.acceptor,
                 memory_bytes,
                 ..figures.summary()
             });
@@ -138,6 +146,8 @@ impl Figures<'_> {
             geometric_mean_interval: interval(&pairs, geometric_mean),
             replayed_speedup: ratio(replay.plain, replay.drafted),
             identical: runs.iter().all(|run| run.difference.is_none()),
+            target_perplexity: perplexity(runs),
+            agreement: agreement(runs),
             ..Summary::default()
         }
     }
@@ -156,6 +166,22 @@ fn by_depth<'a>(passes: impl Iterator<Item = &'a PassTrace>) -> Vec<f64> {
         }
     }
     counts.into_iter().map(|(run, accepted)| ratio(accepted as f64, run as f64)).collect()
+}
+
+/// Of all answers together, when log-probabilities were asked for.
+fn perplexity(runs: &[&Run]) -> Option<f64> {
+    let logprobs = || runs.iter().flat_map(|run| &run.outcome.logprobs);
+    let n = logprobs().count();
+    let mean = logprobs().map(|token| f64::from(token.logprob)).sum::<f64>() / n as f64;
+    (n > 0).then(|| round(libm::exp(-mean)))
+}
+
+/// Of all answers together, under an acceptor that changes the distribution.
+fn agreement(runs: &[&Run]) -> Option<f64> {
+    let tokens: usize = runs.iter().map(|run| run.outcome.token_ids.len()).sum();
+    let agreed = |run: &&Run| run.outcome.agreement.map(|share| share * run.outcome.token_ids.len() as f64);
+    let agreed: Option<f64> = runs.iter().map(agreed).sum();
+    agreed.map(|agreed| ratio(agreed, tokens as f64))
 }
 
 /// Total seconds of plain decoding over those of a method.

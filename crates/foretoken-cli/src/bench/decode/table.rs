@@ -59,8 +59,29 @@ fn columns() -> Vec<Column> {
         number("95 %", |s| interval(s.geometric_mean_interval)),
         number("replayed", |s| format!("{:.2}", s.replayed_speedup)),
         words("accepted by depth", |s| depths(&s.acceptance_by_depth)),
-        words("same text", |s| if s.identical { "yes" } else { "NO" }.to_owned()),
+        words("same text", |s| same_text(s).to_owned()),
+        Column {
+            wanted: |all| all.iter().any(|s| !s.acceptor.reproducible()),
+            ..words("acceptor", |s| s.acceptor.to_string())
+        },
+        Column {
+            wanted: |all| all.iter().any(|s| s.target_perplexity.is_some()),
+            ..number("perplexity", |s| s.target_perplexity.map_or("-".into(), |value| format!("{value:.3}")))
+        },
+        Column {
+            wanted: |all| all.iter().any(|s| s.agreement.is_some()),
+            ..number("agreement", |s| s.agreement.map_or("-".into(), |share| format!("{share:.3}")))
+        },
     ]
+}
+
+/// Whether the texts are those of plain decoding; where they need not be, a difference is no fault.
+pub fn same_text(s: &Summary) -> &'static str {
+    match (s.identical, s.acceptor.reproducible()) {
+        (true, _) => "yes",
+        (false, true) => "NO",
+        (false, false) => "no",
+    }
 }
 
 /// The first few.
