@@ -127,6 +127,7 @@ impl ModelOptions {
         let options = EngineOptions {
             draft_model: draft.models.draft_model.as_deref().map(model_file::find).transpose()?,
             exit_layers: draft.models.exit_layers,
+            draft_requant: draft.models.draft_requant.map(RequantName::weights),
             cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
             recorder,
             ..self.engine_options(&progress)
@@ -185,6 +186,26 @@ pub struct DraftModels {
     /// Layers of the model that --draft early_exit runs [default: a third of them]
     #[arg(long, value_name = "LAYERS")]
     pub exit_layers: Option<usize>,
+
+    /// Load the model a second time in a smaller form, for --draft requantised
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub draft_requant: Option<RequantName>,
+}
+
+/// `--draft-requant`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum RequantName {
+    /// 4 bits and a scale for every 32
+    #[value(name = "q4_0")]
+    Q4_0,
+}
+
+impl RequantName {
+    fn weights(self) -> Weights {
+        match self {
+            Self::Q4_0 => Weights::Q4_0,
+        }
+    }
 }
 
 /// Reads a cost table from a JSON file.

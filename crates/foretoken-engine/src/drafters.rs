@@ -5,6 +5,7 @@ use foretoken_decode::drafters::{self, Companion, DraftModel, Drafter, ExitEarly
 use foretoken_decode::target::Target;
 use foretoken_model::{LoadOptions, Model, Weights};
 
+use crate::by_text::ByText;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::file::ModelFile;
@@ -12,8 +13,8 @@ use crate::footprint::Footprint;
 use crate::load::{Loaded, Progress, file_bytes};
 use crate::pair::Pair;
 
-/// Names of the drafters that run a model. Of these, only `early_exit` is there without being asked for.
-pub(crate) const WITH_A_MODEL: &[&str] = &["draft_model", "early_exit"];
+/// Names of the drafters that run a model. Only the first is there without being asked for.
+pub(crate) const WITH_A_MODEL: &[&str] = &["early_exit", "draft_model", "requantised"];
 
 /// All drafters of a model, and what the models beside it take.
 pub(crate) struct Drafters {
@@ -26,6 +27,7 @@ pub(crate) struct Drafters {
 pub(crate) struct Beside {
     draft_model: Option<(ModelFile, Pair)>,
     exit_layers: Option<usize>,
+    requantised: Option<Weights>,
 }
 
 impl Beside {
@@ -47,17 +49,19 @@ impl Beside {
             Some(n) => Some(n),
             None => (layers > 1).then_some(layers.div_ceil(3)),
         };
-        Ok(Self { draft_model, exit_layers })
+        Ok(Self { draft_model, exit_layers, requantised: requantised(target, options)? })
     }
 
     /// Bytes that will be read from files.
-    pub fn file_bytes(&self) -> u64 {
-        self.draft_model.iter().map(|(file, _)| file_bytes(file.gguf())).sum()
+    pub fn file_bytes(&self, target: &ModelFile) -> u64 {
+        let again = self.requantised.map(|_| target);
+        self.draft_model.iter().map(|(file, _)| file).chain(again).map(|file| file_bytes(file.gguf())).sum()
     }
 
     /// Loads the models and makes every drafter.
     pub fn load(
         self,
+        file: &ModelFile,
         loaded: &Loaded,
         options: &EngineOptions<'_>,
         progress: &Progress<'_>,
@@ -70,12 +74,35 @@ impl Beside {
             let cost = shallow.draft_cost(options.isa, target.threads(), options.weights);
             drafters.all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
         }
-        if let Some((file, Pair::SameTokens)) = self.draft_model {
-            let (companion, cost) = drafters.companion(&file, Weights::AsStored, target, options, progress)?;
-            drafters.all.push(Box::new(DraftModel::new("draft_model", companion, cost, WriterOptions::default())));
+        if let Some((draft, pair)) = self.draft_model {
+            let (companion, cost) = drafters.companion(&draft, Weights::AsStored, target, options, progress)?;
+            drafters.all.push(match pair {
+                Pair::SameTokens => Box::new(DraftModel::new("draft_model", companion, cost, WriterOptions::default())),
+                Pair::ByText(shared) => {
+                    let (target, draft) = (file.tokenizer().clone(), draft.tokenizer().clone());
+                    Box::new(ByText::new(companion, target, draft, shared, cost))
+                }
+            });
+        }
+        if let Some(weights) = self.requantised {
+            let (companion, cost) = drafters.companion(file, weights, target, options, progress)?;
+            drafters.all.push(Box::new(DraftModel::new("requantised", companion, cost, WriterOptions::default())));
         }
         Ok(drafters)
     }
+}
+
+/// The form in which the target drafts for itself, if it would be smaller than the one that writes.
+fn requantised(target: &ModelFile, options: &EngineOptions<'_>) -> Result<Option<Weights>, EngineError> {
+    let Some(weights) = options.draft_requant else { return Ok(None) };
+    let bytes = |weights| Footprint::of(target.gguf(), target.hyper(), weights, options.kv_type).packed_bytes;
+    let (own, drafting) = (bytes(options.weights), bytes(weights));
+    if drafting >= own {
+        let wanted =
+            format!("left out: the model has {} MB of weights as it is, and would have {}", own >> 20, drafting >> 20);
+        return Err(EngineError::option("draft_requant", format!("{weights:?}"), &wanted));
+    }
+    Ok(Some(weights))
 }
 
 impl Drafters {

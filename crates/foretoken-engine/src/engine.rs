@@ -19,7 +19,7 @@ use crate::load::{Loaded, PROMPT_ROWS, Progress, file_bytes};
 use crate::scheduler::{Scheduler, WallClock};
 
 /// The drafters that `auto` asks, where they are there.
-const AUTO: &[&str] = &["suffix", "recycle", "grammar", "draft_model"];
+const AUTO: &[&str] = &["suffix", "recycle", "grammar", "draft_model", "requantised"];
 
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
@@ -37,6 +37,8 @@ pub struct EngineOptions<'a> {
     pub draft_model: Option<PathBuf>,
     /// Layers that `early_exit` drafts with; `None`: about a third.
     pub exit_layers: Option<usize>,
+    /// The model itself in another form, which drafts: [`Weights::Q4_0`].
+    pub draft_requant: Option<Weights>,
     /// Fixed costs of passes; `None`: learned from the passes.
     pub cost_table: Option<CostTable>,
     /// Rows of a prompt per pass.
@@ -57,6 +59,7 @@ impl Default for EngineOptions<'_> {
             isa: Isa::best(),
             draft_model: None,
             exit_layers: None,
+            draft_requant: None,
             cost_table: None,
             prompt_rows: PROMPT_ROWS,
             recorder: None,
@@ -100,10 +103,10 @@ impl Engine {
             return Err(EngineError::option("cost_table", "not usable", &format!("mended: {why}")));
         }
         let beside = Beside::open(&file, &options)?;
-        let progress = Progress::new(options.progress, file_bytes(file.gguf()) + beside.file_bytes());
+        let progress = Progress::new(options.progress, file_bytes(file.gguf()) + beside.file_bytes(&file));
         let part = progress.part(file_bytes(file.gguf()));
         let loaded = Loaded::load(file.gguf(), file.hyper(), &options, &part)?;
-        let drafters = beside.load(&loaded, &options, &progress)?;
+        let drafters = beside.load(&file, &loaded, &options, &progress)?;
         let Loaded { model, footprint } = loaded;
         let cache = model.cache(model.context_size())?;
         let cost = match options.cost_table {

@@ -103,6 +103,7 @@ fn memory_bytes(tensor: &TensorInfo, weights: Weights) -> u64 {
         Weights::AsStored => tensor.n_bytes as u64,
         Weights::F32 => 4 * n,
         Weights::F16 => 2 * n,
+        Weights::Q4_0 => n / 32 * 18,
     }
 }
 
@@ -116,7 +117,7 @@ struct Rates {
 
 impl Rates {
     fn of(isa: Isa, threads: usize, weights: Weights) -> Self {
-        let floats = weights != Weights::AsStored;
+        let floats = matches!(weights, Weights::F32 | Weights::F16);
         let macs_per_core = match isa {
             Isa::Scalar => 1e9,
             Isa::Avx2(_) if floats => 35e9,

@@ -3,6 +3,7 @@
 //! [`Engine`] opens a model file and turns prompts into streams of text. Its [`Scheduler`] is generic over the target
 //! and runs many requests at once. Cached rows of finished requests serve later prompts that begin alike.
 
+mod by_text;
 mod drafters;
 mod engine;
 mod error;

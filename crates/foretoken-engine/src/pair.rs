@@ -4,17 +4,20 @@ use foretoken_decode::TokenId;
 use foretoken_formats::tokenizer::Tokenizer;
 use foretoken_model::{KvType, Weights};
 
+use crate::by_text::SharedTokens;
 use crate::error::EngineError;
 use crate::file::ModelFile;
 use crate::footprint::Footprint;
 
+/// A draft model of another vocabulary has at least this share of its tokens in common with the target.
+const LEAST_SHARE: f64 = 0.1;
+
 /// How two models' tokens relate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
     /// An id means the same to both, as far as both have it.
     SameTokens,
-    /// They have only the text in common.
-    ByText,
+    /// They have only the text in common, and these tokens.
+    ByText(SharedTokens),
 }
 
 impl Pair {
@@ -33,7 +36,12 @@ impl Pair {
         if same_tokens(target.tokenizer(), draft.tokenizer()) {
             return Ok(Self::SameTokens);
         }
-        Ok(Self::ByText)
+        let shared = SharedTokens::of(target.tokenizer(), draft.tokenizer());
+        if shared.share() < LEAST_SHARE {
+            let share = shared.share() * 100.0;
+            return refused(format!("only {share:.1} % of its tokens are tokens of the model too"));
+        }
+        Ok(Self::ByText(shared))
     }
 }
 
@@ -42,4 +50,41 @@ impl Pair {
 fn same_tokens(a: &Tokenizer, b: &Tokenizer) -> bool {
     let shared = a.vocab_size().min(b.vocab_size()) as TokenId;
     (0..shared).all(|id| a.token_bytes(id) == b.token_bytes(id) && a.kind(id) == b.kind(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_formats::gguf::{Gguf, GgufWriter, Numbers, Strings};
+
+    use super::*;
+
+    /// A vocabulary of these tokens; those in brackets are control tokens.
+    fn tokenizer(tokens: &[&str]) -> Tokenizer {
+        let kinds: Vec<i32> = tokens.iter().map(|token| if token.starts_with('<') { 3 } else { 1 }).collect();
+        let writer = GgufWriter::new()
+            .set("tokenizer.ggml.model", "gpt2")
+            .set("tokenizer.ggml.pre", "gpt2")
+            .set("tokenizer.ggml.tokens", Strings::from_iter(tokens.iter().copied()))
+            .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
+            .set("tokenizer.ggml.merges", Strings::from_iter(Vec::<&str>::new()));
+        let gguf = Gguf::from_bytes(writer.to_bytes()).expect("the container is sound");
+        Tokenizer::from_metadata(gguf.metadata()).expect("the vocabulary is sound")
+    }
+
+    #[test]
+    fn vocabularies_are_compared_by_content_and_not_by_size() {
+        let ours = tokenizer(&["a", "b", "c", "<end>"]);
+        assert!(same_tokens(&ours, &tokenizer(&["a", "b", "c", "<end>"])));
+        let padded = tokenizer(&["a", "b", "c", "<end>", "[0]", "[1]"]);
+        assert!(same_tokens(&ours, &padded) && same_tokens(&padded, &ours));
+        assert!(!same_tokens(&ours, &tokenizer(&["a", "c", "b", "<end>"])), "the same size, other tokens");
+        assert!(!same_tokens(&ours, &tokenizer(&["a", "b", "<end>", "c"])));
+    }
+
+    #[test]
+    fn shared_tokens_are_found_wherever_they_stand() {
+        let (target, draft) = (tokenizer(&["a", "b", "c", "<end>"]), tokenizer(&["x", "c", "a", "<end>"]));
+        let shared = SharedTokens::of(&target, &draft);
+        assert_eq!(shared.share(), 0.5, "a control token is no text");
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Event, Outcome, Request};
 use foretoken_formats::tokenizer::Special;
-use foretoken_model::KvType;
+use foretoken_model::{KvType, Weights};
 use foretoken_testkit::{Rng, models};
 
 const MAX_TOKENS: usize = 32;
@@ -94,7 +94,18 @@ fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<Outcome> {
 fn open(name: &str, threads: usize, prompt_rows: usize, kv_type: KvType) -> Option<Engine> {
     let path = models::find(name)?;
     let context = Some(512);
-    let options = EngineOptions { threads: Some(threads), prompt_rows, kv_type, context, ..EngineOptions::default() };
+    // A smaller model of another vocabulary, and on two threads the model itself in a smaller form.
+    let draft_model = if name == "smollm2-135m" { None } else { Some(models::find("smollm2-135m")?) };
+    let draft_requant = (threads == 2).then_some(Weights::Q4_0);
+    let options = EngineOptions {
+        threads: Some(threads),
+        prompt_rows,
+        kv_type,
+        context,
+        draft_model,
+        draft_requant,
+        ..EngineOptions::default()
+    };
     Some(Engine::open(&path, options).expect("the model loads"))
 }
 
@@ -152,12 +163,12 @@ fn long() -> bool {
 
 #[test]
 fn drafts_never_change_the_text_of_smollm2() {
-    let Some(accepted) = check("smollm2-135m", if long() { 4000 } else { 240 }) else { return };
-    assert!(accepted > 500, "only {accepted} guesses came true: the matrix would prove little");
+    let Some(accepted) = check("smollm2-135m", if long() { 4000 } else { 120 }) else { return };
+    assert!(accepted > 300, "only {accepted} guesses came true: the matrix would prove little");
 }
 
 #[test]
 fn drafts_never_change_the_text_of_qwen_coder() {
-    let Some(accepted) = check("qwen-coder-0.5b", if long() { 1000 } else { 24 }) else { return };
+    let Some(accepted) = check("qwen-coder-0.5b", if long() { 1000 } else { 16 }) else { return };
     assert!(accepted > 20, "only {accepted} guesses came true: the matrix would prove little");
 }

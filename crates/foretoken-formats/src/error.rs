@@ -158,17 +158,6 @@ pub enum FormatError {
         wanted: String,
     },
 
-    /// A tensor type without a kernel.
-    #[error("tensor {tensor:?} has type {ty}, which is not supported; use a file with one of {supported}")]
-    UnsupportedType {
-        /// The tensor's name.
-        tensor: String,
-        /// The type's name.
-        ty: String,
-        /// The supported types.
-        supported: String,
-    },
-
     /// The file lacks a tensor that is needed.
     #[error("tensor {tensor:?} is missing; the file is incomplete or of another architecture")]
     MissingTensor {

@@ -24,6 +24,8 @@ pub enum Weights {
     F32,
     /// Widened to f16.
     F16,
+    /// Made smaller: 4-bit codes with one scale per 32.
+    Q4_0,
 }
 
 /// How a model is loaded.
@@ -65,7 +67,7 @@ impl<'a> Loader<'a> {
         for tensor in gguf.tensors() {
             let source = weight_type(tensor)?;
             if let [n_in, n_out] = tensor.shape[..] {
-                let packed = Matrix::packed_bytes(storage(options.weights, source), n_out, n_in);
+                let packed = Matrix::packed_bytes(options.weights.storage(source, n_in), n_out, n_in);
                 bytes = bytes.saturating_add(Arena::rounded(packed));
             }
         }
@@ -96,7 +98,7 @@ impl<'a> Loader<'a> {
         let info = self.find(name, &[n_in, n_out])?;
         let source = weight_type(info)?;
         let Some(options) = self.options else { return Ok(empty_matrix(source, n_in, &mut self.arena)?) };
-        let storage = storage(options.weights, source);
+        let storage = options.weights.storage(source, n_in);
         let row_bytes = info.n_bytes / n_out;
         let read = |rows: Range<usize>, bytes: &mut [u8]| -> Result<(), FormatError> {
             self.gguf.read_at(info, rows.start * row_bytes, bytes)
@@ -136,11 +138,16 @@ fn empty_matrix(ty: WeightType, n_in: usize, arena: &mut Arena) -> Result<Matrix
     Matrix::pack(ty, ty, 0, n_in, arena.take(0)?, nothing, |_| {})
 }
 
-fn storage(weights: Weights, source: WeightType) -> WeightType {
-    match weights {
-        Weights::AsStored => source,
-        Weights::F32 => WeightType::F32,
-        Weights::F16 => WeightType::F16,
+impl Weights {
+    /// How a matrix of this type is kept, whose rows have `n_in` weights.
+    fn storage(self, source: WeightType, n_in: usize) -> WeightType {
+        match self {
+            Self::AsStored => source,
+            Self::F32 => WeightType::F32,
+            Self::F16 => WeightType::F16,
+            Self::Q4_0 if n_in.is_multiple_of(WeightType::Q4_0.block_len()) => WeightType::Q4_0,
+            Self::Q4_0 => source,
+        }
     }
 }
 

@@ -52,18 +52,6 @@ impl TensorInfo {
     pub fn row_bytes(&self) -> usize {
         self.shape[0] / self.ty.block_len() * self.ty.block_bytes()
     }
-
-    /// Fails, naming tensor and type, unless foretoken computes with the type.
-    pub fn check_supported(&self) -> Result<(), FormatError> {
-        if self.ty.supported() {
-            return Ok(());
-        }
-        Err(FormatError::UnsupportedType {
-            tensor: self.name.clone(),
-            ty: self.ty.name().to_owned(),
-            supported: GgmlType::supported_names(),
-        })
-    }
 }
 
 /// An open model file whose header has been read and checked; tensor data is read on demand and never mapped.

@@ -177,11 +177,9 @@ fn hostile_tensors() {
 }
 
 #[test]
-fn an_unsupported_type_is_listed_and_refused_by_name() {
+fn an_unsupported_type_is_listed_by_name() {
     let gguf = GgufWriter::new().tensor("t", &[256], GgmlType::IQ2_XS, vec![0; 74]);
     let gguf = Gguf::from_bytes(gguf.to_bytes()).unwrap();
-    let message = gguf.tensor("t").unwrap().check_supported().unwrap_err().to_string();
-    assert!(message.contains("\"t\"") && message.contains("IQ2_XS") && message.contains("Q6_K"), "{message}");
     assert_eq!(gguf.summary().unsupported, [("IQ2_XS".to_owned(), "t".to_owned())]);
 }
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::layout::{Layout, TILE_ROWS};
 use crate::arena::ArenaSlice;
-use crate::quant::{Block, WeightType, decode, dequantize_row};
+use crate::quant::{Block, WeightType, decode, dequantize_row, quantize_q4_0_row};
 
 /// Bytes of the file that one packing task reads at once.
 const READ_BYTES: usize = 256 << 10;
@@ -31,7 +31,7 @@ impl Matrix {
 
     /// Packs weights of type `source`, reading them through `read`, on rayon's threads.
     ///
-    /// `storage` is `source`, or `F32` or `F16` to widen. `dest` is zeroed and has [`Matrix::packed_bytes`] bytes. `read` fills its buffer with the
+    /// `storage` is `source`, `F32` or `F16` to widen, or `Q4_0` to make it smaller. `dest` is zeroed and has [`Matrix::packed_bytes`] bytes. `read` fills its buffer with the
     /// GGUF bytes of the given weight rows; `done` hears how many of them have been packed. The first error of `read` is returned.
     /// Panics when `storage`, `n_in` or the size of `dest` do not fit.
     pub fn pack<E: Send>(
@@ -43,8 +43,8 @@ impl Matrix {
         read: impl Fn(Range<usize>, &mut [u8]) -> Result<(), E> + Sync,
         done: impl Fn(usize) + Sync,
     ) -> Result<Matrix, E> {
-        let widens = matches!(storage, WeightType::F32 | WeightType::F16);
-        assert!(storage == source || widens, "{source:?} cannot be stored as {storage:?}");
+        let takes_any = matches!(storage, WeightType::F32 | WeightType::F16 | WeightType::Q4_0);
+        assert!(storage == source || takes_any, "{source:?} cannot be stored as {storage:?}");
         assert_eq!(dest.len(), Matrix::packed_bytes(storage, n_out, n_in), "packed bytes");
         let row_bytes = source.row_bytes(n_in);
         let tile_bytes = Layout::of(storage).tile_bytes(n_in);
@@ -53,8 +53,8 @@ impl Matrix {
         }
         let tiles_a_task = (READ_BYTES / (TILE_ROWS * row_bytes).max(1)).max(1);
         dest.par_chunks_mut(tiles_a_task * tile_bytes).enumerate().try_for_each_init(
-            || (Vec::new(), Vec::new()),
-            |(bytes, values), (task, tiles)| {
+            || (Vec::new(), Vec::new(), Vec::new()),
+            |(bytes, values, blocks), (task, tiles)| {
                 let first = task * tiles_a_task * TILE_ROWS;
                 let rows = first..(first + tiles_a_task * TILE_ROWS).min(n_out);
                 bytes.resize(rows.len() * row_bytes, 0);
@@ -63,8 +63,11 @@ impl Matrix {
                 for (tile, rows) in tiles.chunks_exact_mut(tile_bytes).zip(file_tiles) {
                     if storage.is_float() {
                         pack_floats(storage, source, n_in, rows, tile, values);
-                    } else {
+                    } else if storage == source {
                         pack_blocks(storage, rows, row_bytes, tile);
+                    } else {
+                        requantise(source, n_in, rows, values, blocks);
+                        pack_blocks(storage, blocks, storage.row_bytes(n_in), tile);
                     }
                 }
                 done(bytes.len());
@@ -140,6 +143,17 @@ fn pack_blocks(ty: WeightType, rows: &[u8], row_bytes: usize, tile: &mut [u8]) {
             decode(ty, &row[b * ty.block_bytes()..][..ty.block_bytes()], &mut block);
             layout.put_block(tile, b, r, &block);
         }
+    }
+}
+
+/// Turns rows of any type into rows of Q4_0 blocks; `values` is scratch.
+fn requantise(source: WeightType, n_in: usize, rows: &[u8], values: &mut Vec<f32>, blocks: &mut Vec<u8>) {
+    let (from, to) = (source.row_bytes(n_in), WeightType::Q4_0.row_bytes(n_in));
+    values.resize(n_in, 0.0);
+    blocks.resize(rows.len() / from * to, 0);
+    for (row, blocks) in rows.chunks_exact(from).zip(blocks.chunks_exact_mut(to)) {
+        dequantize_row(source, row, values);
+        quantize_q4_0_row(values, blocks);
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arena::Arena;
-use crate::quant::{WeightType, dequantize_row};
+use crate::quant::{WeightType, dequantize_row, quantize_q4_0_row};
 
 /// A small seeded generator (an LCG's upper half).
 struct Random(u64);
@@ -103,6 +103,27 @@ fn every_instruction_set_type_and_row_count_gives_the_definitions_bits() {
                 let got = multiply(1, isa, &matrix, &rows[..n_rows * n_in]);
                 assert_same(&got, &want[..n_rows * n_out], &format!("{isa} {ty:?} {n_rows} rows"));
             }
+        }
+    }
+}
+
+#[test]
+fn any_type_is_requantised_as_its_values_are() {
+    let mut random = Random(8);
+    for ty in WeightType::ALL {
+        let (n_out, n_in) = (35, 512);
+        let bytes = weights(ty, n_out, n_in, &mut random);
+        let matrix = pack(WeightType::Q4_0, ty, n_out, n_in, &bytes);
+        let (mut values, mut got) = (vec![0.0; n_in], vec![0.0; n_in]);
+        let mut blocks = vec![0; WeightType::Q4_0.row_bytes(n_in)];
+        for (row, bytes) in bytes.chunks_exact(ty.row_bytes(n_in)).enumerate() {
+            dequantize_row(ty, bytes, &mut values);
+            if ty != WeightType::Q4_0 {
+                quantize_q4_0_row(&values, &mut blocks);
+                dequantize_row(WeightType::Q4_0, &blocks, &mut values);
+            }
+            matrix.row(row, &mut got);
+            assert_same(&got, &values, &format!("{ty:?} row {row}"));
         }
     }
 }

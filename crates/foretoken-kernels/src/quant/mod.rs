@@ -1,8 +1,10 @@
 //! GGUF's weight types: block sizes, and the plain f32 values that a row of blocks stands for.
 
 mod blocks;
+mod requantise;
 
 pub(crate) use blocks::{Block, decode, offset};
+pub use requantise::quantize_q4_0_row;
 
 /// How weights are stored, in the file (GGUF layouts) and packed in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
