@@ -14,12 +14,14 @@ mod machine;
 mod model_file;
 mod options;
 mod output;
+mod profile;
 mod progress;
 mod prompt;
 mod report;
 mod structure;
 mod tokenize;
 mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -63,6 +65,7 @@ enum Command {
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
     Explain(explain::Args),
+    Tune(tune::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
 }
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     };
     match result {

@@ -10,6 +10,7 @@ use foretoken_engine::{Engine, EngineOptions, Isa, KvType, Method, ModelFile, Re
 
 use crate::error::CliError;
 use crate::model_file;
+use crate::profile::Profile;
 use crate::progress::LoadingBar;
 use crate::prompt::read_text;
 use crate::structure::{AcceptanceOptions, StructureOptions};
@@ -122,6 +123,7 @@ impl ModelOptions {
         draft: &DraftOptions,
         recorder: Option<Box<dyn Recorder>>,
     ) -> Result<Engine, CliError> {
+        let profile = draft.profile.as_deref().map(Profile::read).transpose()?;
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions {
@@ -132,7 +134,11 @@ impl ModelOptions {
             recorder,
             ..self.engine_options(&progress)
         };
-        Ok(Engine::load(file, options)?)
+        let mut engine = Engine::load(file, options)?;
+        if let Some(profile) = profile {
+            profile.apply(&mut engine, self)?;
+        }
+        Ok(engine)
     }
 
     /// The options that concern the model.
@@ -173,6 +179,10 @@ pub struct DraftOptions {
     /// Decide by the pass costs in this file instead of by the clock, so that a run repeats pass by pass
     #[arg(long, value_name = "FILE")]
     pub cost_model: Option<PathBuf>,
+
+    /// Start from what `foretoken tune` measured, instead of from nothing
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
 }
 
 /// What the drafters that run a model run.

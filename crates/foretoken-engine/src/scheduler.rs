@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretoken_decode::acceptors::AcceptorKind;
-use foretoken_decode::budget::CostTable;
+use foretoken_decode::budget::{CostModel, CostTable, SharedAcceptance};
 use foretoken_decode::target::{Cache, SequenceId, Target, TargetError};
 use foretoken_decode::{self as decode, Clock, Decoder, Detokenize, FinishReason, RequestError, RequestId, TokenId};
 
@@ -200,6 +200,31 @@ where
     /// Bytes of memory that each drafter holds, by name.
     pub fn drafter_bytes(&self) -> impl Iterator<Item = (&'static str, usize)> {
         self.decoder.drafter_bytes()
+    }
+
+    /// What passes and drafting cost, as known now.
+    pub fn costs(&self) -> CostTable {
+        self.decoder.costs()
+    }
+
+    /// What is known about passes, and how it is learned.
+    pub fn cost_model(&self) -> &CostModel {
+        &self.decoder.budget().cost
+    }
+
+    /// How often guesses come true, over all texts so far.
+    pub fn acceptance(&self) -> &SharedAcceptance {
+        &self.decoder.budget().shared
+    }
+
+    /// Begins anew with this belief about costs and acceptance. Panics while there are requests.
+    pub fn believe(&mut self, cost: CostModel, acceptance: SharedAcceptance) {
+        self.decoder.believe(cost, acceptance);
+    }
+
+    /// Target and cache, between steps: for measuring passes in sequences of one's own.
+    pub fn target_and_cache(&mut self) -> (&mut T, &mut T::Cache) {
+        self.decoder.target_and_cache()
     }
 
     /// Makes the drafters drop what they learned from requests that are over: for measuring. Panics while there are others.

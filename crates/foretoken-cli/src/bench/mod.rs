@@ -2,7 +2,9 @@
 
 mod decode;
 mod forward;
-mod prompts;
+pub mod prompts;
+
+pub use decode::Passes;
 
 use std::process::ExitCode;
 

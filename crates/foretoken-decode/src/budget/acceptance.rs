@@ -7,6 +7,8 @@
 //! Every proposal is scored against the text that came, whether its rows were run or not. That costs nothing, so an
 //! estimate stays fresh while nothing is drafted, and drafting returns by itself when it would pay again.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::TokenId;
@@ -52,9 +54,9 @@ impl Cell {
     }
 }
 
-/// One drafter over all texts.
+/// One drafter over all texts, as it is kept from run to run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Table {
+pub struct AcceptanceTable {
     /// `[depth][class]`: a guess of this confidence came true.
     guesses: [[Cell; CLASSES.len()]; DEPTHS],
     /// `[depth]`: one of the siblings came true, whatever their confidence.
@@ -65,14 +67,45 @@ struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SharedAcceptance {
     /// By source.
-    tables: Vec<Table>,
+    tables: Vec<AcceptanceTable>,
+}
+
+impl AcceptanceTable {
+    /// Checks that a table read from a file can be used.
+    pub fn validate(&self) -> Result<(), String> {
+        let cells = self.guesses.iter().flatten().chain(&self.any);
+        match cells.clone().find(|cell| !(0.0 <= cell.hits && cell.hits <= cell.trials && cell.trials.is_finite())) {
+            Some(cell) => Err(format!("{} of {} guesses came true, which cannot be", cell.hits, cell.trials)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl SharedAcceptance {
-    fn table(&mut self, source: Source) -> &mut Table {
+    /// The table of each drafter of these names, in the order of the decoder's list; those without any trial are left out.
+    pub fn by_name(&self, names: &[&str]) -> BTreeMap<String, AcceptanceTable> {
+        let tables = names.iter().enumerate().filter_map(|(index, name)| {
+            let table = self.tables.get(usize::from(source_of(index).0))?;
+            (*table != AcceptanceTable::default()).then(|| ((*name).to_owned(), table.clone()))
+        });
+        tables.collect()
+    }
+
+    /// Tables by name for the drafters of these names; a name that is not there has nothing to say.
+    pub fn from_names(tables: &BTreeMap<String, AcceptanceTable>, names: &[&str]) -> Self {
+        let mut shared = Self::default();
+        for (index, name) in names.iter().enumerate() {
+            if let Some(table) = tables.get(*name) {
+                *shared.table(source_of(index)) = table.clone();
+            }
+        }
+        shared
+    }
+
+    fn table(&mut self, source: Source) -> &mut AcceptanceTable {
         let index = source.0 as usize;
         if self.tables.len() <= index {
-            self.tables.resize(index + 1, Table::default());
+            self.tables.resize(index + 1, AcceptanceTable::default());
         }
         &mut self.tables[index]
     }
@@ -233,6 +266,27 @@ pub fn source_of(drafter: usize) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_known_moves_with_the_drafter_s_name() {
+        let mut tree = TokenTree::new(&[0]);
+        tree.push(0, 1, source_of(0), 0.6);
+        let mut shared = SharedAcceptance::default();
+        let mut own = SequenceAcceptance::default();
+        (0..40).for_each(|_| own.score(source_of(0), &tree, &[1], &mut shared));
+        let known = shared.by_name(&["a", "b"]);
+        assert_eq!(known.keys().collect::<Vec<_>>(), ["a"]);
+        let moved = SharedAcceptance::from_names(&known, &["c", "b", "a"]);
+        assert_eq!(moved.guess(source_of(2), 1, 0.6), shared.guess(source_of(0), 1, 0.6));
+        assert_eq!(moved.guess(source_of(0), 1, 0.6), 0.6);
+        let text = serde_json::to_string(&known).unwrap();
+        let read: BTreeMap<String, AcceptanceTable> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, known);
+        assert!(read["a"].validate().is_ok());
+        let wrong = text.replacen("\"hits\":", "\"hits\":9e9,\"x\":", 1);
+        let read: BTreeMap<String, AcceptanceTable> = serde_json::from_str(&wrong).unwrap();
+        assert!(read["a"].validate().is_err());
+    }
 
     #[test]
     fn guesses_are_scored_while_their_parents_come_true_over_several_passes() {

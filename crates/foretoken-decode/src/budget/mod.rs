@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 pub(crate) use acceptance::source_of;
-pub use acceptance::{SequenceAcceptance, SharedAcceptance};
+pub use acceptance::{AcceptanceTable, SequenceAcceptance, SharedAcceptance};
 pub use cost::{CostModel, CostTable, PassShape, Prior};
 pub use drafting::{DraftCost, DraftCostModel};
 pub(crate) use merge::merge;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::TokenId;
 use crate::acceptors::Rows;
-use crate::budget::{Budget, CostModel};
+use crate::budget::{Budget, CostModel, CostTable, DraftCost, SharedAcceptance};
 use crate::clock::Clock;
 use crate::drafters::Drafter;
 use crate::generation::Detokenize;
@@ -266,6 +266,28 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// The drafters, in the order of their sources.
     pub fn drafters(&self) -> impl Iterator<Item = &dyn Drafter<T>> {
         self.seats.iter().map(|seat| &*seat.drafter)
+    }
+
+    /// What passes and drafting cost, as known now.
+    pub fn costs(&self) -> CostTable {
+        let draft = self.seats.iter().map(|seat| (seat.stats.name.to_owned(), seat.cost.cost()));
+        let known = draft.filter(|(_, cost)| *cost != DraftCost::default());
+        CostTable { draft: known.collect(), ..self.budget.cost.table().clone() }
+    }
+
+    /// Begins anew with this belief about costs and acceptance. Panics while there are requests.
+    pub fn believe(&mut self, cost: CostModel, shared: SharedAcceptance) {
+        assert!(self.is_idle(), "beliefs change between requests");
+        for seat in &mut self.seats {
+            seat.reset_cost(&cost);
+        }
+        self.budget = Budget::new(cost);
+        self.budget.shared = shared;
+    }
+
+    /// Target and cache together, between steps: for measuring passes in sequences that are not the decoder's.
+    pub fn target_and_cache(&mut self) -> (&mut T, &mut T::Cache) {
+        (&mut self.target, &mut self.cache)
     }
 
     /// Makes every drafter drop what it learned from requests that are over. Panics while there are others.

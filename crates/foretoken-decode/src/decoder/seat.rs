@@ -41,8 +41,18 @@ pub(super) struct Seat<T: Target> {
 impl<T: Target> Seat<T> {
     pub fn new(drafter: Box<dyn Drafter<T>>, by_default: bool, cost: &CostModel) -> Self {
         let stats = DrafterStats { name: drafter.name(), ..DrafterStats::default() };
-        let prior = cost.table().draft.get(drafter.name()).copied().unwrap_or_else(|| drafter.cost());
-        let cost = DraftCostModel::new(prior, cost.is_fixed());
+        let cost = Self::cost_model(&*drafter, cost);
         Self { drafter, stats, by_default, cost, probing: 0.0, spent: Duration::ZERO, predicted: 0.0 }
+    }
+
+    /// Forgets what its drafting takes, but for what `cost` says.
+    pub fn reset_cost(&mut self, cost: &CostModel) {
+        self.cost = Self::cost_model(&*self.drafter, cost);
+        self.probing = 0.0;
+    }
+
+    fn cost_model(drafter: &dyn Drafter<T>, cost: &CostModel) -> DraftCostModel {
+        let prior = cost.table().draft.get(drafter.name()).copied().unwrap_or_else(|| drafter.cost());
+        DraftCostModel::new(prior, cost.is_fixed())
     }
 }

@@ -142,12 +142,13 @@ fn difference(plain: &[TokenId], other: &[TokenId]) -> Option<String> {
 pub struct Passes(Arc<Mutex<Vec<PassTrace>>>);
 
 impl Passes {
-    fn clear(&self) {
+    /// Begins anew.
+    pub fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The passes that drew tokens, but for the first, which is the prompt's.
-    fn take(&self) -> Vec<PassTrace> {
+    pub fn take(&self) -> Vec<PassTrace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).skip(1).collect()
     }
 }

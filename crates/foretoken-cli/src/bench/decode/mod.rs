@@ -21,7 +21,8 @@ use crate::options::{DraftModels, DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use crate::structure::{AcceptanceOptions, StructureOptions};
 use cells::{Cell, cells};
-use measure::{Measured, Passes, Run};
+pub use measure::Passes;
+use measure::{Measured, Run};
 
 /// Measure what drafting gains on a file of prompts
 ///
@@ -56,6 +57,10 @@ pub struct Args {
     /// Decide and replay by the pass costs in this file instead of by the clock
     #[arg(long, value_name = "FILE")]
     cost_model: Option<PathBuf>,
+
+    /// Start from what `foretoken tune` measured
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
 
     /// Most tokens of an answer
     #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one)]
@@ -122,6 +127,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         models: args.models.clone(),
         draft_width: None,
         cost_model: args.cost_model.clone(),
+        profile: args.profile.clone(),
     };
     let file = args.model.open()?;
     let questions = questions(args, &cells, &file, prompts)?;
