@@ -1,4 +1,5 @@
-//! No drafter can change the text. A new drafter joins by one line in `drafters`.
+//! No drafter can change the text. A new drafter joins by one line in `drafters`. `FORETOKEN_LONG=1` runs twenty times the
+//! random cases, and the whole of what is sampled otherwise.
 //!
 //! Each of these breakages was made on purpose; the crate's tests caught it, or got a case for it afterwards: following
 //! a child without comparing its token; keeping one node too many at the end; penalties that count another token than the accepted one; committing only
@@ -17,7 +18,9 @@ use foretoken_decode::drafters::{
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{DecoderOptions, DraftPolicy, Request};
 use foretoken_testkit::adversaries::{Drawer, Nonsense, OverWide, RandomTrees, Repeater};
-use foretoken_testkit::{Output, Rng, Script, Setup, ToyCache, ToyHeads, ToyModel, ToyTarget, generate};
+use foretoken_testkit::{
+    Output, Rng, Script, Setup, ToyCache, ToyHeads, ToyModel, ToyTarget, ToyText, answer, generate,
+};
 
 type Drafters = Vec<Box<dyn Drafter<ToyTarget>>>;
 
@@ -115,6 +118,10 @@ fn request(rng: &mut Rng, model: &ToyModel) -> Request {
     request
 }
 
+fn long() -> bool {
+    std::env::var_os("FORETOKEN_LONG").is_some()
+}
+
 /// One request alone, without drafts, in one prompt chunk.
 fn plain(model: &ToyModel, request: &Request) -> Output {
     generate(model, Setup::default(), vec![request.clone()]).remove(0)
@@ -123,7 +130,7 @@ fn plain(model: &ToyModel, request: &Request) -> Output {
 #[test]
 fn nothing_but_the_request_decides_the_text() {
     let (mut drafted, mut accepted, mut preempted) = (0, 0, 0);
-    for case in 0..3000u64 {
+    for case in 0..if long() { 60_000 } else { 3000 } {
         let mut rng = Rng::new(case);
         let poison = rng.chance(0.1).then(|| (20 + rng.below(30), *Rng::new(case).pick(&[f32::NAN, f32::INFINITY])));
         let model = ToyModel {
@@ -191,6 +198,89 @@ fn every_drafter_meets_every_setting_at_every_width() {
                     assert_eq!(actual.stats.accepted, actual.stats.drafted, "a draft with the target's noise is right");
                     assert_eq!(actual.stats.passes, 50usize.div_ceil(width.min(6) + 1));
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_drafters_remember_of_past_requests_changes_nothing() {
+    let mut accepted = [0; 3];
+    for case in 0..if long() { 2000 } else { 100 } {
+        let mut rng = Rng::new(case);
+        let scale = *rng.pick(&[3.0, 8.0, 30.0]);
+        let model = ToyModel { order: 1 + rng.below(3), scale, seed: case, ..ToyModel::default() };
+        let mut requests: Vec<Request> = (0..3).map(|_| request(&mut rng, &model)).collect();
+        let expected: Vec<Output> = requests.iter().map(|request| plain(&model, request)).collect();
+        for request in &mut requests {
+            request.draft = DraftPolicy::Width(1 + rng.below(16));
+            request.scope = rng.below(2) as u64;
+        }
+        for (which, drafters) in drafters(&model, case).into_iter().enumerate() {
+            let mut decoder = Setup { drafters, ..Setup::default() }.decoder(&model);
+            for (wave, accepted) in accepted.iter_mut().enumerate() {
+                for (actual, expected) in answer(&mut decoder, requests.clone()).iter().zip(&expected) {
+                    assert_eq!(actual.visible(), expected.visible(), "case {case}, drafters {which}, wave {wave}");
+                    *accepted += actual.stats.accepted;
+                }
+            }
+            decoder.unlearn();
+        }
+    }
+    assert!(accepted[1] > accepted[0] && accepted[2] > accepted[0], "what was remembered helped: {accepted:?}");
+}
+
+#[test]
+fn the_end_may_fall_anywhere_in_a_chunk() {
+    let model = ToyModel { scale: 5.0, ..ToyModel::default() };
+    for settings in [SamplerSettings::greedy(), SamplerSettings { seed: 5, ..SamplerSettings::default() }] {
+        let mut free = Request::new(vec![1, 2, 3, 1, 2]);
+        (free.sampler, free.max_tokens, free.logprobs) = (settings, Some(24), Some(1));
+        let tokens = plain(&model, &free).tokens;
+        for at in 0..tokens.len() {
+            let after_length = Request { max_tokens: Some(at + 1), ..free.clone() };
+            let at_token = Request { end_tokens: [tokens[at]].into(), min_tokens: at, ..free.clone() };
+            let at_string =
+                Request { stop: vec![ToyText::text(&tokens[at..tokens.len().min(at + 2)])], ..free.clone() };
+            for request in [after_length, at_token, at_string] {
+                if request.stop.iter().any(String::is_empty) {
+                    continue; // a token without text
+                }
+                let expected = plain(&model, &request);
+                for width in if long() { (1..=16).collect() } else { vec![2, 7] } {
+                    for (which, drafters) in drafters(&model, at as u64).into_iter().enumerate() {
+                        let setup = Setup { drafters, ..Setup::default() };
+                        let drafted = Request { draft: DraftPolicy::Width(width), ..request.clone() };
+                        let actual = generate(&model, setup, vec![drafted]).remove(0);
+                        assert_eq!(
+                            actual.visible(),
+                            expected.visible(),
+                            "end at {at}, width {width}, drafters {which}"
+                        );
+                        let usage = |output: &Output| (output.stats.prompt_tokens, output.stats.output_tokens);
+                        assert_eq!(usage(&actual), usage(&expected));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn prompts_may_reach_the_edge_of_the_context() {
+    let model = ToyModel { context_size: 40, scale: 5.0, ..ToyModel::default() };
+    let n_drafters = drafters(&model, 0).len();
+    for left in 1..=4 {
+        let mut request = Request::new(Rng::new(left).tokens(40 - left as usize, model.vocab_size));
+        request.sampler = SamplerSettings { seed: left, ..SamplerSettings::default() };
+        let expected = plain(&model, &request);
+        assert_eq!(expected.tokens.len(), left as usize);
+        for width in [1, 3, 16] {
+            request.draft = DraftPolicy::Width(width);
+            for which in 0..n_drafters {
+                let setup = Setup { drafters: drafters(&model, left).swap_remove(which), ..Setup::default() };
+                let actual = generate(&model, setup, vec![request.clone()]).remove(0);
+                assert_eq!(actual.visible(), expected.visible(), "{left} left, width {width}, drafters {which}");
             }
         }
     }

@@ -57,15 +57,30 @@ impl Output {
     }
 }
 
-/// Runs all requests together until each has ended, in the order given.
-pub fn generate(model: &ToyModel, setup: Setup, requests: Vec<Request>) -> Vec<Output> {
-    let cache = ToyCache::new(setup.page_size, setup.n_pages, 7);
-    let target = ToyTarget::new(model.clone());
-    let mut decoder =
-        Decoder::new(target, cache, ToyText, (), CostModel::fixed(setup.cost)).with_options(setup.options);
-    for drafter in setup.drafters {
-        decoder = decoder.with_drafter(drafter);
+/// A decoder over the toy target.
+pub type ToyDecoder = Decoder<ToyTarget, ToyText, ()>;
+
+impl Setup {
+    /// The decoder that this describes.
+    pub fn decoder(self, model: &ToyModel) -> ToyDecoder {
+        let cache = ToyCache::new(self.page_size, self.n_pages, 7);
+        let target = ToyTarget::new(model.clone());
+        let decoder = Decoder::new(target, cache, ToyText, (), CostModel::fixed(self.cost)).with_options(self.options);
+        self.drafters.into_iter().fold(decoder, Decoder::with_drafter)
     }
+}
+
+/// Runs all requests together on a decoder of their own until each has ended, in the order given.
+pub fn generate(model: &ToyModel, setup: Setup, requests: Vec<Request>) -> Vec<Output> {
+    let max_rows = setup.options.max_rows;
+    let mut decoder = setup.decoder(model);
+    let outputs = answer(&mut decoder, requests);
+    assert!(decoder.target().most_rows <= max_rows, "a pass has more rows than allowed");
+    outputs
+}
+
+/// Runs all requests together on an idle decoder until each has ended, in the order given.
+pub fn answer(decoder: &mut ToyDecoder, requests: Vec<Request>) -> Vec<Output> {
     let prompts: Vec<Vec<TokenId>> = requests.iter().map(|request| request.prompt.clone()).collect();
     let ids: Vec<RequestId> =
         requests.into_iter().map(|request| decoder.admit(request).expect("a valid request")).collect();
@@ -86,7 +101,6 @@ pub fn generate(model: &ToyModel, setup: Setup, requests: Vec<Request>) -> Vec<O
             .expect("the loop keeps the target's rules");
     }
     assert!(decoder.is_idle());
-    assert!(decoder.target().most_rows <= setup.options.max_rows, "a pass has more rows than allowed");
     assert_eq!(decoder.cache().pages_in_use(), 0, "every page is given back");
     for (output, prompt) in outputs.iter().zip(&prompts) {
         check_counts(output, prompt.len());

@@ -10,7 +10,7 @@ pub mod toy;
 pub mod toy_cache;
 pub mod toy_text;
 
-pub use generate::{Output, Setup, generate};
+pub use generate::{Output, Setup, ToyDecoder, answer, generate};
 pub use rng::Rng;
 pub use sampling::SamplingDrafter;
 pub use script::Script;
