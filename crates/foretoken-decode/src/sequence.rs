@@ -143,6 +143,7 @@ impl Sequence {
             scope: self.scope,
             tokens: &self.tokens,
             tree: &mut self.drafts[index],
+            proposed: &self.proposal,
             source: source_of(index),
             limits,
             draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),

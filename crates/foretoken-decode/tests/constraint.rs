@@ -169,6 +169,32 @@ fn forced_tokens_come_many_a_pass_and_the_end_is_the_grammars() {
 }
 
 #[test]
+fn what_others_guess_is_completed() {
+    let model = ToyModel::default();
+    let drawer = || Box::new(Drawer { model: model.clone(), wrong: 0.0, siblings: 1, depth: 1, rng: Rng::new(1) });
+    let passes = |drafters: &dyn Fn() -> Drafters| -> (usize, usize) {
+        let run = |seed| {
+            let mut request = Request::new(vec![1, 2]);
+            request.sampler = SamplerSettings { seed, ..SamplerSettings::default() };
+            request.constraint = Some(Box::new(Script::new(seed, model.vocab_size)));
+            request.end_tokens = [3].into();
+            request.max_tokens = Some(40);
+            request.draft = DraftPolicy::Width(8);
+            generate(&model, Setup { drafters: drafters(), ..Setup::default() }, vec![request]).remove(0).stats
+        };
+        (0..100).map(run).fold((0, 0), |sum, stats| (sum.0 + stats.passes, sum.1 + stats.output_tokens))
+    };
+    let (alone, tokens) = passes(&|| vec![drawer()]);
+    let (completed, same) = passes(&|| vec![drawer(), Box::new(Grammar)]);
+    let (before, _) = passes(&|| vec![Box::new(Grammar), drawer()]);
+    assert_eq!(tokens, same);
+    assert!(
+        completed * 20 < before * 19 && before * 10 < alone * 9,
+        "{completed} {before} {alone} passes for {tokens} tokens"
+    );
+}
+
+#[test]
 fn forbidden_guesses_are_not_run() {
     let model = ToyModel { scale: 0.0, ..ToyModel::default() };
     let mut decoder = Decoder::new(

@@ -134,6 +134,8 @@ pub struct Draft<'a> {
     pub tokens: &'a [TokenId],
     /// Only the anchor at first.
     pub tree: &'a mut TokenTree,
+    /// What drafters asked before have proposed for this pass, merged; the same anchor.
+    pub proposed: &'a TokenTree,
     /// To put on every guess.
     pub source: Source,
     /// What can be used.

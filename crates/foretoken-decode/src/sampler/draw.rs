@@ -65,6 +65,11 @@ impl<'a> Draw<'a> {
         self.scratch.borrow_mut().likeliest(logits, k, out);
     }
 
+    /// Whether the request has a constraint.
+    pub fn is_constrained(&self) -> bool {
+        self.sampler.is_constrained()
+    }
+
     /// Appends the tokens that the request's constraint makes come after `node`: guesses, not all of them certain.
     pub fn forced(&mut self, tree: &TokenTree, node: NodeId, tokens: &mut Vec<TokenId>) {
         self.at(tree, node, |sampler, _| sampler.forced(tokens));
