@@ -311,7 +311,7 @@ fn reasons_for_drafting_are_told_when_they_change() {
     let text = "one two three four one two three four one two three";
     let output = run(&args(&model, &["-n", "24", "--temperature", "0", "--why", text]));
     let said = stderr(&output);
-    assert!(said.contains("token     0: ") && said.contains(" tokens in ") && said.contains(" ms"), "{said}");
+    assert!(said.contains("token 0: ") && said.contains(" tokens in ") && said.contains(" ms"), "{said}");
     let plain = stderr(&run(&args(&model, &["-n", "24", "--temperature", "0", text])));
-    assert!(!plain.contains("token     0: "), "{plain}");
+    assert!(!plain.contains("token 0: "), "{plain}");
 }
