@@ -1,7 +1,7 @@
 //! What each drafter promises beyond being harmless: how fast it learns, settles and adapts, on the toy target.
 
 use foretoken_decode::budget::{CostModel, CostTable};
-use foretoken_decode::drafters::{Blockwise, Count, Drafter, Jacobi, Lookahead, Recycle, Suffix};
+use foretoken_decode::drafters::{Blockwise, Count, Drafter, Jacobi, Lookahead, Recall, Recycle, Suffix};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{Decoder, DraftPolicy, Request, RequestStats, TokenId};
 use foretoken_testkit::{Rng, ToyCache, ToyHeads, ToyModel, ToyTarget};
@@ -130,4 +130,23 @@ fn lookahead_finds_n_grams_that_the_text_does_not_hold_yet() {
     };
     let (ahead, copied) = (rate(&mut ahead), rate(&mut copied));
     assert!(ahead > 1.5 && ahead > copied, "{ahead} {copied}");
+}
+
+#[test]
+fn recall_is_no_worse_than_what_it_is_made_of() {
+    for temperature in [0.0, 0.8] {
+        let rate = |drafter: Box<dyn Drafter<ToyTarget>>| {
+            let model = ToyModel { vocab_size: 40, order: 2, scale: 8.0, ..ToyModel::default() };
+            let cost = CostModel::fixed(CostTable::linear(1.0, 0.05));
+            let cache = ToyCache::new(16, 1 << 12, 1);
+            let mut decoder = Decoder::new(ToyTarget::new(model), cache, (), (), cost).with_drafter(drafter);
+            let mut rng = Rng::new(8);
+            let all = (0..6).map(|seed| answer(&mut decoder, rng.tokens(20, 40), sampled(temperature, seed), 4, 300));
+            let (tokens, passes) = all.fold((0, 0), |sum, s| (sum.0 + s.output_tokens, sum.1 + s.passes));
+            f64::from(tokens as u32) / f64::from(passes as u32)
+        };
+        let parts = rate(Box::new(Suffix::default())).max(rate(Box::new(Recycle::default())));
+        let whole = rate(Box::new(Recall::default()));
+        assert!(whole > 0.97 * parts, "at {temperature}: {whole} of {parts}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Blockwise parallel decoding (Stern et al. 2018, arXiv 1811.03115): prediction heads guess a block of tokens, the target
 //! verifies it, and the size of the block follows what it accepts.
 //!
-//! The heads' scores are drawn from with the request's own processors and noise, so a block is right as often as the heads
-//! are, at any temperature.
+//! The heads' scores are drawn from with the request's own processors and noise, so at any temperature a block is right as
+//! often as the heads are.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl<T: Heads> Drafter<T> for Blockwise {
             let mut node = draft.tree.anchor();
             for head in 0..size {
                 let scores = target.head(head, &block.hidden);
-                let Ok(token) = draft.draw.draw(draft.tree, node, scores) else { break };
+                let Ok(token) = draft.sample(node, scores) else { break };
                 block.guesses.push(token);
                 node = draft.push(node, token, self.rates.p(head));
             }
