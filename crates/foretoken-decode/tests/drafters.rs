@@ -134,7 +134,7 @@ fn lookahead_finds_n_grams_that_the_text_does_not_hold_yet() {
 
 #[test]
 fn recall_is_no_worse_than_what_it_is_made_of() {
-    for temperature in [0.0] {
+    for temperature in [0.0, 0.8] {
         let rate = |drafter: Box<dyn Drafter<ToyTarget>>| {
             let model = ToyModel { vocab_size: 40, order: 2, scale: 8.0, ..ToyModel::default() };
             let cost = CostModel::fixed(CostTable::linear(1.0, 0.05));

@@ -4,7 +4,8 @@ use super::judge::{Judge, SOURCES, UNNAMED, Votes};
 use crate::TokenId;
 use crate::drafters::recycle::{Context, ORDERS, Successors, Table};
 use crate::drafters::suffix::{Continuation, Matches, Sources};
-use crate::sampler::Candidate;
+use crate::sampler::{Candidate, Draw};
+use crate::tree::{NodeId, TokenTree};
 
 /// The sources: rows after the same last one, two and three tokens ...
 const ROWS: usize = 0;
@@ -17,8 +18,10 @@ const MATCHES: usize = ORDERS + 2;
 
 /// Continuations of a match that are looked at; a single token can have been followed by thousands.
 const MOST_CONTINUATIONS: usize = 32;
+/// Tokens that a source names.
+const MOST_NAMED: usize = Successors::MAX;
 /// Continuations that a match names.
-const MOST_NAMED: usize = 4;
+const MOST_COPIES: usize = 4;
 
 /// A place in a text or below it in a tree.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ pub(super) struct Evidence<'a> {
     pub copies: Sources<'a>,
     /// By depth: the rows below the guesses that the last pass rejected.
     pub echo: &'a [Successors],
+    /// The request's, or 1 when it takes the likeliest.
+    pub temperature: f32,
 }
 
 /// What a row found likely beside the token that came.
@@ -68,61 +73,101 @@ impl Evidence<'_> {
         }
     }
 
-    /// The tokens that are named at a place, the likeliest first.
-    pub fn hear(&self, place: &Place, judge: &Judge, followers: &mut Vec<Continuation>, named: &mut Vec<Named>) {
-        named.clear();
+    /// The tokens that are named at a place, the likeliest first, into `ear.named`. Every source ranks its own as the target
+    /// would draw among them after `node`, which is the place.
+    pub fn hear(
+        &self,
+        place: &Place,
+        judge: &Judge,
+        draw: &mut Draw<'_>,
+        (tree, node): (&TokenTree, NodeId),
+        ear: &mut Ear,
+    ) {
+        ear.named.clear();
+        let mut draw = |candidates: &mut Vec<Candidate>| draw.draw_few(tree, node, MOST_NAMED, candidates);
         let mut knows = [false; SOURCES];
         for order in (1..=ORDERS).rev() {
-            knows[ROWS + order - 1] = name_row(self.table.get(&place.context, order), ROWS + order - 1, named);
+            knows[ROWS + order - 1] = ear.row(self.table.get(&place.context, order), ROWS + order - 1, &mut draw);
         }
-        knows[ECHO] = name_row(self.echo.get(place.depth), ECHO, named);
-        knows[RUNNERS_UP] = name_row(place.runners_up.as_ref(), RUNNERS_UP, named);
+        knows[ECHO] = ear.row(self.echo.get(place.depth), ECHO, &mut draw);
+        knows[RUNNERS_UP] = ear.row(place.runners_up.as_ref(), RUNNERS_UP, &mut draw);
         let mut open = place.matches;
         for (source, knows) in knows.iter_mut().enumerate().skip(MATCHES) {
             let Some((text, matched)) = self.copies.longest(&mut open) else { break };
-            followers.clear();
-            followers.extend(text.continuations(matched, MOST_CONTINUATIONS));
-            *knows = name_followers(followers, matched.len, source, named);
+            ear.followers.clear();
+            ear.followers.extend(text.continuations(matched, MOST_CONTINUATIONS));
+            *knows = ear.copies(matched.len, source, self.temperature, &mut draw);
         }
-        for named in named.iter_mut() {
+        for named in &mut ear.named {
             for (vote, &knows) in named.votes.iter_mut().zip(&knows) {
                 *vote = vote.or(knows.then_some(UNNAMED));
             }
             named.p = judge.p(&named.votes);
         }
-        named.sort_unstable_by(|a, b| b.p.total_cmp(&a.p).then(a.token.cmp(&b.token)));
+        ear.named.sort_unstable_by(|a, b| b.p.total_cmp(&a.p).then(a.token.cmp(&b.token)));
     }
 }
 
-fn name(token: TokenId, source: usize, kind: u8, named: &mut Vec<Named>) {
-    let place = named.iter().position(|n| n.token == token).unwrap_or_else(|| {
-        named.push(Named { token, votes: [None; SOURCES], p: 0.0 });
-        named.len() - 1
-    });
-    named[place].votes[source] = Some(kind);
+/// Takes down who names what.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    pub named: Vec<Named>,
+    followers: Vec<Continuation>,
+    candidates: Vec<Candidate>,
 }
 
-/// Names a row's likeliest tokens, by their order and their share.
-fn name_row(row: Option<&Successors>, source: usize, named: &mut Vec<Named>) -> bool {
-    let Some(row) = row else { return false };
-    let weight = |candidate: &Candidate| libm::expf(candidate.logit - row.candidates()[0].logit);
-    let total: f32 = row.candidates().iter().map(weight).sum();
-    for (rank, candidate) in row.candidates().iter().enumerate() {
-        name(candidate.token, source, kinds::of_row(rank, weight(candidate) / total), named);
+impl Ear {
+    fn name(&mut self, token: TokenId, source: usize, kind: u8) {
+        let place = self.named.iter().position(|n| n.token == token).unwrap_or_else(|| {
+            self.named.push(Named { token, votes: [None; SOURCES], p: 0.0 });
+            self.named.len() - 1
+        });
+        self.named[place].votes[source] = Some(kind);
     }
-    true
+
+    /// A row's likeliest tokens, by their order when drawn and how clear it was. False when there is no such row.
+    fn row(&mut self, row: Option<&Successors>, source: usize, draw: &mut impl FnMut(&mut Vec<Candidate>)) -> bool {
+        let Some(row) = row else { return false };
+        self.candidates.clear();
+        self.candidates.extend_from_slice(row.candidates());
+        draw(&mut self.candidates);
+        let total: f32 = self.candidates.iter().map(|c| weight(c, &self.candidates)).sum();
+        for rank in 0..self.candidates.len() {
+            let candidate = self.candidates[rank];
+            let share = weight(&candidate, &self.candidates) / total;
+            self.name(candidate.token, source, kinds::of_row(rank, share));
+        }
+        true
+    }
+
+    /// The continuations of a match in `followers`, by their share and whether they are the latest. False when there are
+    /// none.
+    fn copies(
+        &mut self,
+        len: u32,
+        source: usize,
+        temperature: f32,
+        draw: &mut impl FnMut(&mut Vec<Candidate>),
+    ) -> bool {
+        let Some(latest) = self.followers.iter().max_by_key(|f| f.latest).map(|f| f.token) else { return false };
+        // The chances are those of drawn tokens: at the request's temperature these scores are their logits.
+        let score = |count: u32| temperature * libm::logf(count as f32);
+        self.candidates.clear();
+        self.candidates.extend(self.followers.iter().map(|f| Candidate { token: f.token, logit: score(f.count) }));
+        draw(&mut self.candidates);
+        let total: f32 = self.candidates.iter().map(|c| weight(c, &self.candidates)).sum();
+        for rank in 0..self.candidates.len().min(MOST_COPIES) {
+            let candidate = self.candidates[rank];
+            let share = weight(&candidate, &self.candidates) / total;
+            self.name(candidate.token, source, kinds::of_match(len, share, candidate.token == latest));
+        }
+        true
+    }
 }
 
-/// Names the most frequent continuations of a match, by their share and whether they are the latest.
-fn name_followers(followers: &mut [Continuation], len: u32, source: usize, named: &mut Vec<Named>) -> bool {
-    let total: u32 = followers.iter().map(|f| f.count).sum();
-    let Some(latest) = followers.iter().max_by_key(|f| f.latest).map(|f| f.token) else { return false };
-    followers.sort_unstable_by_key(|f| std::cmp::Reverse((f.count, f.latest)));
-    for follower in followers.iter().take(MOST_NAMED) {
-        let kind = kinds::of_match(len, follower.count as f32 / total as f32, follower.token == latest);
-        name(follower.token, source, kind, named);
-    }
-    true
+/// A candidate's score as a chance, relative to that of the best.
+fn weight(candidate: &Candidate, candidates: &[Candidate]) -> f32 {
+    libm::expf(candidate.logit - candidates[0].logit)
 }
 
 /// Kinds of tokens that a source names, and what is believed of them at first.

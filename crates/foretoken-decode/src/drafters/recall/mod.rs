@@ -10,16 +10,16 @@ mod judge;
 
 use std::collections::HashMap;
 
-use super::best_first::{Guess, as_drawn, grow};
+use super::best_first::{Guess, grow};
 use super::recycle::{Context, RowReader, Successors, Table};
 use super::scopes::Scopes;
-use super::suffix::{Continuation, Sources, Store, Text};
+use super::suffix::{Sources, Store, Text};
 use super::{Draft, Drafter, Observation};
 use crate::TokenId;
-use crate::sampler::Candidate;
+use crate::sampler::Draw;
 use crate::target::{SequenceId, Target};
 use crate::tree::NodeId;
-use evidence::{Evidence, Named, Place, kinds, runners_up};
+use evidence::{Ear, Evidence, Place, kinds, runners_up};
 use judge::Judge;
 
 /// Drafts what is remembered.
@@ -48,9 +48,7 @@ struct Current {
 
 #[derive(Debug, Default)]
 struct Buffers {
-    followers: Vec<Continuation>,
-    named: Vec<Named>,
-    candidates: Vec<Candidate>,
+    ear: Ear,
     reader: RowReader,
 }
 
@@ -74,16 +72,15 @@ impl<T: Target> Drafter<T> for Recall {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { memories, texts, judge, buffers: Buffers { followers, named, candidates, .. } } = self;
+        let Self { memories, texts, judge, buffers: Buffers { ear, .. } } = self;
         for draft in drafts {
             let Memory { table, store } = memories.of(draft.scope);
             let current = texts.entry(draft.sequence).or_insert_with(|| Current::new(draft.scope));
             current.text.grow(draft.tokens, store);
-            let evidence = current.evidence(table, store);
+            let evidence = current.evidence(table, store, &draft.draw);
             let guesses = |draft: &mut Draft<'_>, node: NodeId, place: Place, out: &mut Vec<Guess>| {
-                evidence.hear(&place, judge, followers, named);
-                let likely = named.iter().take(MOST_GUESSES).map(|n| Guess { token: n.token, p: n.p });
-                as_drawn(&mut draft.draw, draft.tree, node, likely, candidates, out);
+                evidence.hear(&place, judge, &mut draft.draw, (draft.tree, node), ear);
+                out.extend(ear.named.iter().take(MOST_GUESSES).map(|n| Guess { token: n.token, p: n.p }));
             };
             grow(draft, current.end(draft.tokens), guesses, |place, token| evidence.after(place, token));
         }
@@ -93,7 +90,7 @@ impl<T: Target> Drafter<T> for Recall {
         for seen in seen.iter_mut().filter(|seen| !seen.verdict.tokens.is_empty()) {
             let Memory { table, store } = self.memories.of(seen.scope);
             let current = self.texts.entry(seen.sequence).or_insert_with(|| Current::new(seen.scope));
-            current.judge(seen, table, store, &mut self.judge, &mut self.buffers);
+            current.judge(seen, table, store, &mut self.judge, &mut self.buffers.ear);
             current.text.output.extend_from_slice(&seen.verdict.tokens);
             self.buffers.reader.read(seen, table);
             current.keep(seen, &self.buffers.reader.rows);
@@ -121,8 +118,9 @@ impl Current {
         Self { text: Text::new(scope), ..Self::default() }
     }
 
-    fn evidence<'a>(&'a self, table: &'a Table, store: &'a Store) -> Evidence<'a> {
-        Evidence { table, copies: Sources::new(&self.text, store), echo: &self.echo }
+    fn evidence<'a>(&'a self, table: &'a Table, store: &'a Store, draw: &Draw<'_>) -> Evidence<'a> {
+        let temperature = if draw.is_greedy() { 1.0 } else { draw.temperature() };
+        Evidence { table, copies: Sources::new(&self.text, store), echo: &self.echo, temperature }
     }
 
     /// The end of the text, which is `tokens`.
@@ -132,24 +130,17 @@ impl Current {
     }
 
     /// Lets the judge learn from every token drawn, before anything else does.
-    fn judge(
-        &mut self,
-        seen: &Observation<'_>,
-        table: &Table,
-        store: &Store,
-        judge: &mut Judge,
-        buffers: &mut Buffers,
-    ) {
-        let Buffers { followers, named, .. } = buffers;
+    fn judge(&mut self, seen: &mut Observation<'_>, table: &Table, store: &Store, judge: &mut Judge, ear: &mut Ear) {
         let decided = seen.tokens.len() - seen.verdict.tokens.len();
         let mut place = None;
         for (i, &token) in seen.verdict.tokens.iter().enumerate() {
             let text = &seen.tokens[..decided + i];
             self.text.grow(text, store);
-            let evidence = self.evidence(table, store);
+            let evidence = self.evidence(table, store, &seen.draw);
             let here = Place { matches: self.text.matches(), ..place.unwrap_or_else(|| self.end(text)) };
-            evidence.hear(&here, judge, followers, named);
-            named.iter().for_each(|n| judge.observe(&n.votes, n.token == token));
+            let node = seen.verdict.path[seen.tree.anchor() + i];
+            evidence.hear(&here, judge, &mut seen.draw, (seen.tree, node), ear);
+            ear.named.iter().for_each(|n| judge.observe(&n.votes, n.token == token));
             place = Some(evidence.after(here, token));
         }
     }
