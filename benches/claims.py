@@ -129,9 +129,11 @@ def status(result: dict | None, least: float) -> str:
     if result is None:
         return "not measured yet"
     low, high = result["speedup_interval"] or (result["speedup"], result["speedup"])
-    if low >= least or (low > 1 and high >= least):
-        return "reproduced"
-    return "only the sign" if low > 1 else "contradicted"
+    if high <= 1:
+        return "contradicted"
+    if low <= 1:
+        return "undecided"
+    return "reproduced" if result["speedup"] >= least else "only the sign"
 
 
 def conditional(result: dict, depth: int) -> float | None:

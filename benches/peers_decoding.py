@@ -237,8 +237,8 @@ class Llama:
 
     def write(self, prompt: list[int], n: int, drafter) -> tuple[list[int], int, float]:
         """Answers a prompt: the tokens, and passes and seconds after the first of them."""
-        self.follow([])
-        self.run(prompt, False)
+        self.follow(prompt[:-1])  # the prompt is run once for all modes, but for its last token
+        self.run(prompt[len(self.cached) :], False)
         text = [int(self.logits(-1).argmax())]
         passes, started = 0, time.perf_counter()
         while len(text) < n and not self.lc.llama_vocab_is_eog(self.vocabulary, text[-1]):
