@@ -27,6 +27,7 @@ The text of a mode is compared with plain's; llama.cpp does not promise that the
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,8 @@ def main() -> None:
     if opt.foretoken == ROOT / "target/release/foretoken":
         subprocess.run(["cargo", "build", "--release", "--package", "foretoken-cli"], cwd=ROOT, check=True)
 
+    if os.getloadavg()[0] > 0.5:
+        print("peers_decoding: the machine is busy; llama.cpp's threads wait actively and suffer most from that", file=sys.stderr)
     done = json.loads(opt.json.read_text()) if opt.json.exists() else {"units": {}}
     done |= {"machine": machine(), "commit": commit()}
     started = time.monotonic()
