@@ -302,6 +302,16 @@ impl Sampler {
             return Ok(());
         }
         let key = self.noise(Purpose::Token);
+        let filters_by_sum = self.settings.top_k == 0 && self.settings.top_p < 1.0;
+        if filters_by_sum && k == 1 {
+            // Most often the winner of all is among those kept, and then it is the winner of these.
+            gumbel::best_of_row(row, Candidate::LAST, key, 1, hits, best);
+            let token = best[0].1;
+            if support::keeps(row, &self.settings, Candidate { token, logit: row.logits[token as usize] }) {
+                return Ok(());
+            }
+            best.clear();
+        }
         match support::filter(row, &self.settings, candidates, buffer) {
             Support::Listed => gumbel::best_of_list(row, candidates, key, k, best),
             Support::UpTo(last) => gumbel::best_of_row(row, last, key, k, hits, best),

@@ -21,6 +21,9 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Comes after all tokens that may be drawn.
+    pub(super) const LAST: Self = Self { token: TokenId::MAX, logit: f32::MIN };
+
     /// Likelier first, then the lower id. Logits are not NaN.
     pub fn order(&self, other: &Self) -> Ordering {
         let by_logit = other.logit.partial_cmp(&self.logit).expect("a scanned row has no NaN");
@@ -63,7 +66,7 @@ pub(super) fn filter(
         cut_list(row, settings.top_p, min_z, listed);
         return if listed.len() <= SHORT { Support::Listed } else { Support::UpTo(listed[listed.len() - 1]) };
     }
-    let mut last = Candidate { token: TokenId::MAX, logit: f32::MIN };
+    let mut last = Candidate::LAST;
     if settings.top_p < 1.0 {
         last = top_p(row, settings.top_p, listed);
     }
@@ -183,6 +186,30 @@ fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     }
     listed.sort_unstable_by(Candidate::order);
     listed[crossing(row, listed, wanted, before)]
+}
+
+/// Whether top-p and min-p, without a top-k, keep a token. It costs less than to find out where they cut: a token is kept
+/// when those before it do not reach the sum.
+pub(super) fn keeps(row: Row<'_>, settings: &SamplerSettings, candidate: Candidate) -> bool {
+    let min_z = if settings.min_p > 0.0 { libm::logf(settings.min_p) } else { f32::NEG_INFINITY };
+    if candidate.token == row.argmax || settings.top_p >= 1.0 {
+        return candidate.token == row.argmax || row.z(candidate.logit) >= min_z;
+    }
+    let (mut total, mut before) = (0.0, 0.0);
+    let mut exps = [0.0; MAX_BLOCK];
+    for (first, max) in row.blocks().filter(|&(_, max)| row.z(max) >= WEIGHTLESS) {
+        let exps = row.block_z(first, &mut exps);
+        ops::exp_assign(row.isa, exps);
+        total += sum(exps);
+        if max >= candidate.logit {
+            for (lane, (exp, &logit)) in exps.iter_mut().zip(row.block(first)).enumerate() {
+                let earlier = logit == candidate.logit && first + lane < candidate.token as usize;
+                *exp = if logit > candidate.logit || earlier { *exp } else { 0.0 };
+            }
+            before += sum(exps);
+        }
+    }
+    before < f64::from(settings.top_p) * total && row.z(candidate.logit) >= min_z
 }
 
 /// The first range at which the cumulative weight reaches a fraction of the whole.
@@ -324,7 +351,14 @@ mod tests {
             };
             let mut maxima = Vec::new();
             let row = Row::new(isa, &row, scanned, settings.temperature, &mut maxima);
-            assert_eq!(kept(row, &settings), reference(row, &settings), "case {case}: {settings:?} {:?}", row.logits);
+            let expected = reference(row, &settings);
+            assert_eq!(kept(row, &settings), expected, "case {case}: {settings:?} {:?}", row.logits);
+            if settings.top_k == 0 {
+                for (token, &logit) in (0..).zip(row.logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY) {
+                    let keeps = keeps(row, &settings, Candidate { token, logit });
+                    assert_eq!(keeps, expected.contains(&token), "case {case}: token {token}");
+                }
+            }
         }
     }
 
