@@ -201,13 +201,17 @@ pub(super) fn keeps(row: Row<'_>, settings: &SamplerSettings, candidate: Candida
         let exps = row.block_z(first, &mut exps);
         ops::exp_assign(row.isa, exps);
         total += sum(exps);
-        if max >= candidate.logit {
-            for (lane, (exp, &logit)) in exps.iter_mut().zip(row.block(first)).enumerate() {
-                let earlier = logit == candidate.logit && first + lane < candidate.token as usize;
-                *exp = if logit > candidate.logit || earlier { *exp } else { 0.0 };
-            }
-            before += sum(exps);
+        if max < candidate.logit {
+            continue;
         }
+        let logits = row.block(first);
+        for (exp, &logit) in exps.iter_mut().zip(logits) {
+            *exp = if logit > candidate.logit { *exp } else { 0.0 };
+        }
+        before += sum(exps);
+        let earlier = (candidate.token as usize).saturating_sub(first).min(logits.len());
+        let ties = logits[..earlier].iter().filter(|&&logit| logit == candidate.logit).count();
+        before += ties as f64 * weight(row.z(candidate.logit));
     }
     before < f64::from(settings.top_p) * total && row.z(candidate.logit) >= min_z
 }
