@@ -165,7 +165,7 @@ pub struct DraftOptions {
     /// From the text and what was run before: suffix (what followed the same words, in this text and in earlier answers),
     /// recycle (what past passes found likely), prompt_lookup (a simpler suffix), lookahead and jacobi (the model's own
     /// parallel guesses, carried from pass to pass), grammar (what --schema and the like force). By running a model:
-    /// draft_model (see --draft-model), early_exit (the first layers alone).
+    /// draft_model (see --draft-model), requantised (see --draft-requant), early_exit (the first layers alone).
     #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
     pub draft: Method,
 

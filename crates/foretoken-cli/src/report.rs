@@ -71,11 +71,13 @@ pub fn details(outcome: &Outcome, engine: &Engine) -> String {
     let _ = writeln!(text, "a pass of n rows takes, without the output head, in ms: {}", costs.join(", "));
     let _ = writeln!(
         text,
-        "loaded in {:.2} s; {} threads, {} kernels, context of {} tokens",
+        "loaded in {:.2} s; {} threads, {} kernels, context of {} tokens; weights {:.1} MB, drafters {:.1} MB",
         engine.load_seconds(),
         engine.threads(),
         engine.isa(),
-        engine.context_size()
+        engine.context_size(),
+        engine.footprint().packed_bytes as f64 / 1e6,
+        engine.drafting_bytes() as f64 / 1e6
     );
     text
 }

@@ -8,7 +8,7 @@ use foretoken_decode::{Decoder, DraftPolicy, Request, RequestStats, TokenId};
 use foretoken_testkit::{Rng, Setup, ToyCache, ToyModel, ToyTarget, ToyText, generate};
 
 fn companion(model: &ToyModel, pages: usize) -> Companion<ToyTarget> {
-    Companion::new(ToyTarget::new(model.clone()), ToyCache::new(4, pages, 5), 6)
+    Companion::new(ToyTarget::new(model.clone()), ToyCache::new(4, pages, 5), 6, 0)
 }
 
 /// Follows a text to its end and checks the logits there; returns the rows that it took.
@@ -82,6 +82,12 @@ fn what_does_not_fit_is_given_up_and_counted() {
     companion.forget(idle);
     follow(&mut companion, old, &[2; 16]);
     // There is room once the text that is over is given up, and then there is none.
+    follow(&mut companion, new, &[3; 12]);
+    assert_eq!(companion.retired(), &[]);
+    // One that is not to be run now loses its rows, and no more than that.
+    follow(&mut companion, old, &[2; 20]);
+    assert_eq!(companion.lag(new, 12), 11);
+    follow(&mut companion, old, &[2; 16]);
     follow(&mut companion, new, &[3; 12]);
     assert_eq!(companion.retired(), &[]);
     assert!(companion.append(old, 4) && companion.append(new, 4));

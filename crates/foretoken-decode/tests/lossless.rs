@@ -30,7 +30,7 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
     let short = PromptLookupOptions { max_ngram: 2, min_ngram: 1, max_len: 5 };
     let drawer = |wrong, siblings, depth| Drawer { model: model.clone(), wrong, siblings, depth, rng: rng() };
     let draft_model = |model, pages| {
-        let companion = Companion::new(ToyTarget::new(model), ToyCache::new(3, pages, seed), 7);
+        let companion = Companion::new(ToyTarget::new(model), ToyCache::new(3, pages, seed), 7, 0);
         Box::new(DraftModel::new("draft_model", companion, DraftCost::default(), WriterOptions::default()))
     };
     vec![

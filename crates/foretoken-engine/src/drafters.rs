@@ -16,12 +16,8 @@ use crate::pair::Pair;
 /// Names of the drafters that run a model. Only the first is there without being asked for.
 pub(crate) const WITH_A_MODEL: &[&str] = &["early_exit", "draft_model", "requantised"];
 
-/// All drafters of a model, and what the models beside it take.
-pub(crate) struct Drafters {
-    pub all: Vec<Box<dyn Drafter<Model>>>,
-    /// Bytes of weights, and of keys and values of a full context.
-    pub bytes: u64,
-}
+/// Tokens that a draft model's cache holds beyond those of the target's: each sequence may begin a page for its draft.
+const DRAFT_ROOM: usize = 512;
 
 /// The models to be loaded beside the target, their files open and checked.
 pub(crate) struct Beside {
@@ -65,18 +61,18 @@ impl Beside {
         loaded: &Loaded,
         options: &EngineOptions<'_>,
         progress: &Progress<'_>,
-    ) -> Result<Drafters, EngineError> {
+    ) -> Result<Vec<Box<dyn Drafter<Model>>>, EngineError> {
         let Loaded { model: target, footprint } = loaded;
         let by_name = |name: &&str| drafters::by_name(name).expect("it is a name of the list");
-        let mut drafters = Drafters { all: drafters::NAMES.iter().map(by_name).collect(), bytes: 0 };
+        let mut all: Vec<_> = drafters::NAMES.iter().map(by_name).collect();
         if let Some(n_layers) = self.exit_layers {
             let shallow = footprint.first_layers(n_layers, target.hyper().layers);
             let cost = shallow.draft_cost(options.isa, target.threads(), options.weights);
-            drafters.all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
+            all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
         }
         if let Some((draft, pair)) = self.draft_model {
-            let (companion, cost) = drafters.companion(&draft, Weights::AsStored, target, options, progress)?;
-            drafters.all.push(match pair {
+            let (companion, cost) = companion(&draft, Weights::AsStored, target, options, progress)?;
+            all.push(match pair {
                 Pair::SameTokens => Box::new(DraftModel::new("draft_model", companion, cost, WriterOptions::default())),
                 Pair::ByText(shared) => {
                     let (target, draft) = (file.tokenizer().clone(), draft.tokenizer().clone());
@@ -85,10 +81,10 @@ impl Beside {
             });
         }
         if let Some(weights) = self.requantised {
-            let (companion, cost) = drafters.companion(file, weights, target, options, progress)?;
-            drafters.all.push(Box::new(DraftModel::new("requantised", companion, cost, WriterOptions::default())));
+            let (companion, cost) = companion(file, weights, target, options, progress)?;
+            all.push(Box::new(DraftModel::new("requantised", companion, cost, WriterOptions::default())));
         }
-        Ok(drafters)
+        Ok(all)
     }
 }
 
@@ -105,31 +101,28 @@ fn requantised(target: &ModelFile, options: &EngineOptions<'_>) -> Result<Option
     Ok(Some(weights))
 }
 
-impl Drafters {
-    /// Loads a model that runs on the target's threads when the target does not; also a first guess of its cost.
-    fn companion(
-        &mut self,
-        file: &ModelFile,
-        weights: Weights,
-        target: &Model,
-        options: &EngineOptions<'_>,
-        progress: &Progress<'_>,
-    ) -> Result<(Companion<Model>, DraftCost), EngineError> {
-        let context = target.context_size().min(file.hyper().context);
-        let load = LoadOptions {
-            weights,
-            kv_type: options.kv_type,
-            threads: target.share_threads(),
-            isa: options.isa,
-            context,
-            progress: &progress.part(file_bytes(file.gguf())),
-        };
-        let model = Model::load(file.gguf(), &load)?;
-        // As many tokens as the target's cache has.
-        let cache = model.cache(target.context_size())?;
-        let footprint = Footprint::of(file.gguf(), file.hyper(), weights, options.kv_type);
-        self.bytes += footprint.packed_bytes + footprint.kv_bytes_per_token * target.context_size() as u64;
-        let cost = footprint.draft_cost(options.isa, target.threads(), weights);
-        Ok((Companion::new(model, cache, options.prompt_rows), cost))
-    }
+/// Loads a model that runs on the target's threads when the target does not; also a first guess of its cost.
+fn companion(
+    file: &ModelFile,
+    weights: Weights,
+    target: &Model,
+    options: &EngineOptions<'_>,
+    progress: &Progress<'_>,
+) -> Result<(Companion<Model>, DraftCost), EngineError> {
+    let context = target.context_size().min(file.hyper().context);
+    let load = LoadOptions {
+        weights,
+        kv_type: options.kv_type,
+        threads: target.share_threads(),
+        isa: options.isa,
+        context,
+        progress: &progress.part(file_bytes(file.gguf())),
+    };
+    let model = Model::load(file.gguf(), &load)?;
+    let n_tokens = target.context_size() + DRAFT_ROOM;
+    let cache = model.cache(n_tokens)?;
+    let footprint = Footprint::of(file.gguf(), file.hyper(), weights, options.kv_type);
+    let bytes = footprint.packed_bytes + footprint.kv_bytes_per_token * n_tokens as u64;
+    let cost = footprint.draft_cost(options.isa, target.threads(), weights);
+    Ok((Companion::new(model, cache, options.prompt_rows, bytes as usize), cost))
 }

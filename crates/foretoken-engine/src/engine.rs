@@ -85,7 +85,6 @@ pub struct Engine {
     file: ModelFile,
     scheduler: Scheduler<Model, TokenText>,
     footprint: Footprint,
-    drafting_bytes: u64,
     isa: Isa,
     load_seconds: f64,
 }
@@ -119,7 +118,7 @@ impl Engine {
         let sizes = DecoderOptions { max_rows: options.prompt_rows, ..DecoderOptions::default() };
         let text = TokenText(file.tokenizer().clone());
         let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
-        for drafter in drafters.all {
+        for drafter in drafters {
             decoder = match AUTO.contains(&Drafter::name(&*drafter)) {
                 true => decoder.with_drafter(drafter),
                 false => decoder.with_drafter_by_name(drafter),
@@ -133,7 +132,6 @@ impl Engine {
             file,
             scheduler: Scheduler::new(decoder, clock, end_tokens),
             footprint,
-            drafting_bytes: drafters.bytes,
             isa: options.isa,
             load_seconds: clock.now().as_secs_f64(),
         })
@@ -154,9 +152,9 @@ impl Engine {
         &self.footprint
     }
 
-    /// Bytes that the models which draft take, a full context of each included.
-    pub fn drafting_bytes(&self) -> u64 {
-        self.drafting_bytes
+    /// Bytes that the drafters hold now: their tables, and models with a full context of each.
+    pub fn drafting_bytes(&self) -> usize {
+        self.scheduler.drafter_bytes().map(|(_, bytes)| bytes).sum()
     }
 
     /// What passes cost, as far as is known.

@@ -18,6 +18,7 @@ pub struct Companion<M: Target> {
     model: M,
     cache: M::Cache,
     max_rows: usize,
+    bytes: usize,
     /// By the target's name for the sequence; `None`: given up.
     followed: HashMap<SequenceId, Option<Followed>>,
     /// Texts that are over, the oldest first: a later one may begin alike.
@@ -33,10 +34,10 @@ struct Followed {
 }
 
 impl<M: Target> Companion<M> {
-    /// A companion that runs at most `max_rows` rows in a pass.
-    pub fn new(model: M, cache: M::Cache, max_rows: usize) -> Self {
+    /// A companion that runs at most `max_rows` rows in a pass, and whose model and cache take so many bytes.
+    pub fn new(model: M, cache: M::Cache, max_rows: usize, bytes: usize) -> Self {
         assert!(max_rows > 0, "a pass has rows");
-        Self { model, cache, max_rows, followed: HashMap::new(), idle: VecDeque::new(), retired: Vec::new() }
+        Self { model, cache, max_rows, bytes, followed: HashMap::new(), idle: VecDeque::new(), retired: Vec::new() }
     }
 
     /// The model.
@@ -47,6 +48,11 @@ impl<M: Target> Companion<M> {
     /// Its cache.
     pub fn cache(&self) -> &M::Cache {
         &self.cache
+    }
+
+    /// Bytes that the model and its cache take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Sequences given up, by reason.
@@ -158,11 +164,11 @@ impl<M: Target> Companion<M> {
         taken.unwrap_or_else(|| Followed { own: self.cache.open(), text: Vec::new() })
     }
 
-    /// After a pass that could not be run: gives up what nobody follows any more, then the latest of the batch. An error
-    /// that less work would not mend costs all of it.
+    /// After a pass that could not be run: drops the rows of texts that are over, then of those that are not to be run now,
+    /// then gives up the latest of the batch. An error that less work would not mend costs all of it.
     fn make_room(&mut self, batch: &[Rows], sequences: &[SequenceId], error: &TargetError) {
         match error {
-            TargetError::CacheFull { .. } if self.drop_idle() => {}
+            TargetError::CacheFull { .. } if self.drop_idle() || self.drop_waiting(sequences) => {}
             TargetError::CacheFull { .. } => {
                 let latest = batch.iter().map(|rows| rows.index).max().expect("the batch is not empty");
                 self.give_up(sequences[latest], "the draft model's cache is full");
@@ -173,6 +179,16 @@ impl<M: Target> Companion<M> {
 
     fn drop_idle(&mut self) -> bool {
         self.idle.pop_front().map(|followed| self.cache.close(followed.own)).is_some()
+    }
+
+    /// Drops the most rows that a text has which is not one of `sequences`; false when none has any.
+    fn drop_waiting(&mut self, sequences: &[SequenceId]) -> bool {
+        let waiting = self.followed.iter().filter(|(id, _)| !sequences.contains(id));
+        let rows =
+            waiting.filter_map(|(id, followed)| followed.as_ref().map(|f| (self.cache.committed(f.own), id, f.own)));
+        let Some((1.., _, own)) = rows.max_by_key(|&(rows, id, _)| (rows, id)) else { return false };
+        self.cache.truncate(own, 0);
+        true
     }
 
     fn give_up(&mut self, sequence: SequenceId, reason: &'static str) {

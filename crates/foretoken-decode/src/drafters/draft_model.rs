@@ -56,6 +56,10 @@ where
         self.companion.retired()
     }
 
+    fn bytes(&self) -> usize {
+        self.companion.bytes()
+    }
+
     fn forget(&mut self, sequence: SequenceId) {
         self.companion.forget(sequence);
     }

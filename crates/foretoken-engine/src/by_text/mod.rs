@@ -160,6 +160,10 @@ impl<T: Target> Drafter<T> for ByText {
         self.companion.retired()
     }
 
+    fn bytes(&self) -> usize {
+        self.companion.bytes()
+    }
+
     fn forget(&mut self, sequence: SequenceId) {
         self.texts.remove(&sequence);
         self.companion.forget(sequence);
