@@ -303,8 +303,9 @@ impl Sampler {
         }
         let key = self.noise(Purpose::Token);
         let filters_by_sum = self.settings.top_k == 0 && self.settings.top_p < 1.0;
-        if filters_by_sum && k == 1 {
-            // Most often the winner of all is among those kept, and then it is the winner of these.
+        if filters_by_sum && k == 1 && support::is_flat(row) {
+            // Most often the winner of all is among those kept, and then it is the winner of these. On rows with few likely
+            // tokens, finding where top-p cuts is as quick.
             gumbel::best_of_row(row, Candidate::LAST, key, 1, hits, best);
             let token = best[0].1;
             if support::keeps(row, &self.settings, Candidate { token, logit: row.logits[token as usize] }) {

@@ -188,6 +188,11 @@ fn top_p(row: Row<'_>, p: f32, listed: &mut Vec<Candidate>) -> Candidate {
     listed[crossing(row, listed, wanted, before)]
 }
 
+/// Whether a good part of the row is likely enough to matter to top-p.
+pub(super) fn is_flat(row: Row<'_>) -> bool {
+    row.blocks().filter(|&(_, max)| row.z(max) >= LIKELY).count() * 4 > row.maxima().len()
+}
+
 /// Whether top-p and min-p, without a top-k, keep a token. It costs less than to find out where they cut: a token is kept
 /// when those before it do not reach the sum.
 pub(super) fn keeps(row: Row<'_>, settings: &SamplerSettings, candidate: Candidate) -> bool {
