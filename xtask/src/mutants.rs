@@ -20,6 +20,8 @@ struct Mutant {
 
 const DECODE: &[&str] = &["--package", "foretoken-decode", "--test", "lossless", "--test", "requests"];
 const SAMPLER: &[&str] = &["--package", "foretoken-decode", "--lib", "--test", "sampler", "--test", "lossless"];
+const GRAMMAR: &[&str] = &["--package", "foretoken-decode", "--test", "constraint"];
+const ACCEPTORS: &[&str] = &["--package", "foretoken-decode", "--test", "acceptors"];
 const MODEL: &[&str] = &["--package", "foretoken-model", "--test", "law"];
 
 const MUTANTS: &[Mutant] = &[
@@ -85,6 +87,62 @@ const MUTANTS: &[Mutant] = &[
         from: "let min_position = request.prompt.len() + request.min_tokens;",
         to: "let min_position = request.prompt.len() + request.min_tokens.saturating_sub(1);",
         tests: DECODE,
+    },
+    Mutant {
+        name: "grammar: its mask is not applied",
+        file: "crates/foretoken-decode/src/sampler/mod.rs",
+        from: "            mask.apply(buffer);",
+        to: "            let _ = mask;",
+        tests: GRAMMAR,
+    },
+    Mutant {
+        name: "grammar: it is not led back from a branch",
+        file: "crates/foretoken-decode/src/constraint/follower.rs",
+        from: "            self.constraint.rollback(self.taken.len() - common);",
+        to: "",
+        tests: GRAMMAR,
+    },
+    Mutant {
+        name: "grammar: the mask of the token before is used again",
+        file: "crates/foretoken-decode/src/constraint/follower.rs",
+        from: "            self.taken.push(token);\n            self.known = None;",
+        to: "            self.taken.push(token);",
+        tests: GRAMMAR,
+    },
+    Mutant {
+        name: "grammar: the text ends where it may not",
+        file: "crates/foretoken-decode/src/constraint/follower.rs",
+        from: "        if self.constraint.may_end() {",
+        to: "        if self.constraint.may_end() || masked == Masked::Open {",
+        tests: GRAMMAR,
+    },
+    Mutant {
+        name: "grammar: forbidden guesses are run",
+        file: "crates/foretoken-decode/src/sequence.rs",
+        from: "            let permitted = sampler.permits(token);",
+        to: "            let permitted = sampler.permits(token) || path.is_empty();",
+        tests: GRAMMAR,
+    },
+    Mutant {
+        name: "rejection: every possible sample is kept",
+        file: "crates/foretoken-decode/src/acceptors/rejection.rs",
+        from: "let kept = noise(Purpose::Accept) * sample.q.p(sample.token) < p.p(sample.token);",
+        to: "let kept = p.p(sample.token) > 0.0;",
+        tests: ACCEPTORS,
+    },
+    Mutant {
+        name: "rejection: what takes a sample's place is drawn from p",
+        file: "crates/foretoken-decode/src/acceptors/rejection.rs",
+        from: "(token, p - q.p(token))",
+        to: "(token, p + 0.0 * q.p(token))",
+        tests: ACCEPTORS,
+    },
+    Mutant {
+        name: "noise: samples and their acceptance share it",
+        file: "crates/foretoken-decode/src/sampler/draw.rs",
+        from: "sampler.noise(Purpose::Draft)",
+        to: "sampler.noise(Purpose::Accept)",
+        tests: ACCEPTORS,
     },
     Mutant {
         name: "noise: neighbouring positions share it",
