@@ -25,6 +25,8 @@ use judge::Judge;
 /// Drafts what is remembered.
 #[derive(Debug)]
 pub struct Recall {
+    /// Whether it copies: else it knows rows alone.
+    copies: bool,
     memories: Scopes<Memory>,
     texts: HashMap<SequenceId, Current>,
     judge: Judge,
@@ -42,6 +44,7 @@ struct Memory {
 #[derive(Debug, Default)]
 struct Current {
     text: Text,
+    copies: bool,
     runners_up: Option<Successors>,
     echo: Vec<Successors>,
 }
@@ -54,12 +57,24 @@ struct Buffers {
 
 impl Default for Recall {
     fn default() -> Self {
+        Self::new(true)
+    }
+}
+
+impl Recall {
+    fn new(copies: bool) -> Self {
         Self {
+            copies,
             memories: Scopes::default(),
             texts: HashMap::new(),
             judge: Judge::new(kinds::prior),
             buffers: Buffers::default(),
         }
+    }
+
+    /// Without what followed the same words.
+    pub(super) fn of_rows() -> Self {
+        Self::new(false)
     }
 }
 
@@ -72,11 +87,11 @@ impl<T: Target> Drafter<T> for Recall {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { memories, texts, judge, buffers: Buffers { ear, .. } } = self;
+        let Self { copies, memories, texts, judge, buffers: Buffers { ear, .. } } = self;
         for draft in drafts {
             let Memory { table, store } = memories.of(draft.scope);
-            let current = texts.entry(draft.sequence).or_insert_with(|| Current::new(draft.scope));
-            current.text.grow(draft.tokens, store);
+            let current = texts.entry(draft.sequence).or_insert_with(|| Current::new(draft.scope, *copies));
+            current.grow(draft.tokens, store);
             let evidence = current.evidence(table, store, &draft.draw);
             let guesses = |draft: &mut Draft<'_>, node: NodeId, place: Place, out: &mut Vec<Guess>| {
                 evidence.hear(&place, judge, &mut draft.draw, (draft.tree, node), ear);
@@ -89,9 +104,8 @@ impl<T: Target> Drafter<T> for Recall {
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
         for seen in seen.iter_mut().filter(|seen| !seen.verdict.tokens.is_empty()) {
             let Memory { table, store } = self.memories.of(seen.scope);
-            let current = self.texts.entry(seen.sequence).or_insert_with(|| Current::new(seen.scope));
+            let current = self.texts.entry(seen.sequence).or_insert_with(|| Current::new(seen.scope, self.copies));
             current.judge(seen, table, store, &mut self.judge, &mut self.buffers.ear);
-            current.text.output.extend_from_slice(&seen.verdict.tokens);
             self.buffers.reader.read(seen, table);
             current.keep(seen, &self.buffers.reader.rows);
         }
@@ -114,8 +128,15 @@ impl<T: Target> Drafter<T> for Recall {
 }
 
 impl Current {
-    fn new(scope: u64) -> Self {
-        Self { text: Text::new(scope), ..Self::default() }
+    fn new(scope: u64, copies: bool) -> Self {
+        Self { text: Text::new(scope), copies, ..Self::default() }
+    }
+
+    /// Takes in the tokens to copy from. A text that has not grown matches nothing.
+    fn grow(&mut self, tokens: &[TokenId], store: &Store) {
+        if self.copies {
+            self.text.grow(tokens, store);
+        }
     }
 
     fn evidence<'a>(&'a self, table: &'a Table, store: &'a Store, draw: &Draw<'_>) -> Evidence<'a> {
@@ -135,13 +156,16 @@ impl Current {
         let mut place = None;
         for (i, &token) in seen.verdict.tokens.iter().enumerate() {
             let text = &seen.tokens[..decided + i];
-            self.text.grow(text, store);
+            self.grow(text, store);
             let evidence = self.evidence(table, store, &seen.draw);
             let here = Place { matches: self.text.matches(), ..place.unwrap_or_else(|| self.end(text)) };
             let node = seen.verdict.path[seen.tree.anchor() + i];
             evidence.hear(&here, judge, &mut seen.draw, (seen.tree, node), ear);
             ear.named.iter().for_each(|n| judge.observe(&n.votes, n.token == token));
             place = Some(evidence.after(here, token));
+        }
+        if self.copies {
+            self.text.output.extend_from_slice(&seen.verdict.tokens);
         }
     }
 
