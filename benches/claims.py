@@ -113,8 +113,8 @@ class Steps:
             return next((r for r in found if r["category"] == "all"), found[-1] if found else None)
         return next((r for r in found if r["category"] == category), None)
 
-    def command(self, step: str) -> str:
-        return f"`{self.steps[step]['command']}`" if step in self.steps else "not measured yet"
+    def commands(self) -> list[str]:
+        return [f"- {name}: `{step['command']}`" for name, step in self.steps.items()]
 
 
 def speedup(result: dict | None) -> str:
@@ -193,18 +193,18 @@ def combined(steps: Steps) -> tuple[str, str]:
 
 def tables(done: dict) -> str:
     steps = Steps(done)
-    rows = [["claim", "source", "our figure (95 % interval)", "our command", "status"]]
+    rows = [["claim", "source", "our figure (95 % interval)", "run", "status"]]
 
     def row(claim: str, source: str, figure: str, step: str, state: str) -> None:
-        rows.append([claim, source, figure, steps.command(step), state])
+        rows.append([claim, source, figure, step, state])
 
-    for step, label in (("draft model, code", "functions to complete"), ("draft model", "all kinds of prompts")):
+    for step, label in (("draft model, code", "code"), ("draft model", "all kinds of prompts")):
         result = steps.of(step, "draft_model")
         row(f"speculative decoding with a draft model: 2-3x ({label})", "Leviathan et al. 2023; Chen et al. 2023", speedup(result), step, status(result, 2.0))
     for step, label in (("auto", "SmolLM2"), ("auto, F32", "SmolLM2 in F32, where more rows cost less"), ("auto, 1.5B", "Qwen2.5-Coder-1.5B")):
         result = steps.of(step, "auto")
         row(f"the same without a draft model, by text alone: 2-3x ({label})", "Saxena 2023 (prompt lookup); Oliaro et al. 2024", speedup(result), step, status(result, 2.0))
-    for step, label in (("lookahead and jacobi", "all kinds of prompts"), ("lookahead and jacobi, code", "functions to complete")):
+    for step, label in (("lookahead and jacobi", "all kinds of prompts"), ("lookahead and jacobi, code", "code")):
         result = steps.of(step, "lookahead")
         row(f"lookahead decoding: 2-4x ({label})", "Fu et al. 2024: up to 1.8x in conversations, 4x with several devices", speedup(result), step, status(result, 2.0))
         result = steps.of(step, "jacobi")
@@ -212,6 +212,7 @@ def tables(done: dict) -> str:
     for step, method in (("draft model, code", "draft_model"), ("combined", "suffix"), ("combined", "recycle")):
         result = steps.of(step, method)
         row(f"acceptance: 40-70 % of second, 20-40 % of fourth tokens ({method})", "overviews of multi-token prediction", depths(result), step, depth_status(result))
+    row("the same of trained prediction heads", "overviews of multi-token prediction", "these models have none", "", "not testable here")
     for step in ("auto", "auto, 1.5B"):
         said, state = kinds(steps, step)
         row("more on repetitive text, less on creative text", "Saxena 2023; Xia et al. 2024 (Spec-Bench)", said, step, state)
@@ -225,6 +226,7 @@ def tables(done: dict) -> str:
         for method in dict.fromkeys(r["method"] for r in found["results"] if r["drafted"]):
             result = steps.of(step, method)
             lines.append(f"| {step} | {method} | {result['formula_tokens_per_pass']:.2f} | {result['tokens_per_pass']:.2f} |")
+    lines += ["", "The runs:", "", *steps.commands()]
     cpu = done["machine"]
     lines.append(f"\nMachine: {cpu['cpu']}, {cpu['cores']} cores, {', '.join(cpu['simd'])}. Commit {done['commit']}.")
     return "\n".join(lines)

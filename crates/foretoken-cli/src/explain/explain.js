@@ -13,18 +13,30 @@ function make(tag, parent, text, kind) {
   return node;
 }
 
+// Guesses one below the other stand in one line; where they part, each way gets its own.
 function tree(box, sequence) {
+  const below = sequence.guesses.map(() => []);
+  const first = [];
+  sequence.guesses.forEach(([, parent], index) => (parent === null ? first : below[parent]).push(index));
+  const branch = (list, index) => {
+    const item = make("li", list);
+    let drafter = 0;
+    for (let next = [index]; next.length === 1; next = below[index]) {
+      index = next[0];
+      const [word, , by, p, fate] = sequence.guesses[index];
+      if (by !== drafter) make("span", item, `${names[by]}: `, "dim");
+      drafter = by;
+      make("span", item, visible(word), `g k${colours[by]} ${fate}`).title = `${names[by]}, ${p} %: ${fates[fate]}`;
+      make("span", item, ` ${marks[fate]} ${p} %  `, "dim");
+    }
+    if (below[index].length) {
+      const inner = make("ul", item);
+      below[index].forEach(child => branch(inner, child));
+    }
+  };
   const list = make("ul", box, undefined, "tree");
-  const homes = [];
-  for (const [word, parent, by, p, fate] of sequence.guesses) {
-    const home = parent === null ? list : (homes[parent].list ??= make("ul", homes[parent].item));
-    const item = make("li", home);
-    const name = make("span", item, visible(word), `g k${colours[by]} ${fate}`);
-    name.title = `${names[by]}, ${p} %: ${fates[fate]}`;
-    make("span", item, ` ${marks[fate]} ${names[by]} ${p} %`, "dim");
-    homes.push({ item });
-  }
-  if (!sequence.guesses.length) make("li", list, "no guesses", "dim");
+  first.forEach(index => branch(list, index));
+  if (!first.length) make("li", list, "no guesses", "dim");
   make("p", box, `drawn: ${sequence.tokens.map(visible).join(" | ") || "nothing"}`);
 }
 

@@ -89,6 +89,11 @@ fn passes(page: &mut Page) {
             ),
             Html::text("p id=\"facts\" class=\"dim\"", ""),
             Html::text("p id=\"why\"", ""),
+            Html::text(
+                "p class=\"dim\"",
+                "✓ accepted, ✗ another token was drawn, · a guess before it was wrong, ‖ past the end of the text, ○ not run, ◎ not \
+                 run but right",
+            ),
             Html::text("div id=\"tree\" class=\"wide\" tabindex=\"0\"", ""),
         ]
         .into_iter()
