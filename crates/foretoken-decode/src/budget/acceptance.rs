@@ -122,7 +122,7 @@ impl SharedAcceptance {
 }
 
 /// Chance that one of a drafter's guesses comes true before anything is known of it.
-const ANY_PRIOR: f32 = 0.7;
+const ANY_PRIOR: f32 = 0.6;
 
 /// What one text adds to the shared estimates of one drafter: factors on the odds.
 #[derive(Clone, Copy, Debug)]

@@ -114,8 +114,8 @@ impl Budget {
     const MARGIN: f64 = 1.01;
     /// Depths looked at for a drafter whose drafting takes time.
     const DRAFT_DEPTH: usize = 8;
-    /// Tokens that catching up with a text is spread over, if so many may still come.
-    const HORIZON: usize = 128;
+    /// Tokens that catching up with a text is spread over, if so many may still come. An answer may end sooner than it has to.
+    const HORIZON: usize = 64;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
