@@ -177,6 +177,11 @@ impl<M: Target> Companion<M> {
         }
     }
 
+    /// Drops the rows of texts that are over.
+    pub fn unlearn(&mut self) {
+        while self.drop_idle() {}
+    }
+
     fn drop_idle(&mut self) -> bool {
         self.idle.pop_front().map(|followed| self.cache.close(followed.own)).is_some()
     }

@@ -60,6 +60,10 @@ where
         self.companion.bytes()
     }
 
+    fn unlearn(&mut self) {
+        self.companion.unlearn();
+    }
+
     fn forget(&mut self, sequence: SequenceId) {
         self.companion.forget(sequence);
     }
