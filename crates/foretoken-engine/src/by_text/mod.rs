@@ -164,6 +164,10 @@ impl<T: Target> Drafter<T> for ByText {
         self.companion.bytes()
     }
 
+    fn unlearn(&mut self) {
+        self.companion.unlearn();
+    }
+
     fn forget(&mut self, sequence: SequenceId) {
         self.texts.remove(&sequence);
         self.companion.forget(sequence);
