@@ -56,8 +56,8 @@ impl StructureOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Acceptance (all but coupled make the text depend on the drafts)")]
 pub struct AcceptanceOptions {
-    /// coupled: the text of plain decoding. rejection: another text of the same distribution. top_k[:K]: guesses among the
-    /// K likeliest tokens pass. typical[:EPSILON,DELTA]: guesses that are likely enough pass. The last two change the
+    /// coupled: the text of plain decoding. rejection: another text of the same distribution. top_k or top_k:K: guesses among the
+    /// K likeliest tokens pass. typical or typical:EPSILON,DELTA: guesses that are likely enough pass. The last two change the
     /// distribution, and say how far. All but coupled need a --draft by name and a --draft-width
     #[arg(long, value_name = "ACCEPTOR", default_value_t = AcceptorKind::Coupled)]
     pub acceptor: AcceptorKind,
