@@ -10,6 +10,7 @@ pub mod constraint;
 mod decoder;
 pub mod drafters;
 mod generation;
+mod hits;
 mod replay;
 mod request;
 pub mod sampler;

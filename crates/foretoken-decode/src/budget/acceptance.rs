@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::TokenId;
+use crate::hits::Hits;
 use crate::tree::{Node, NodeId, Source, TokenTree};
 
 const DEPTHS: usize = 8;
@@ -28,12 +29,10 @@ fn row(depth: usize) -> usize {
     (depth.max(1) - 1).min(DEPTHS - 1)
 }
 
-/// Decaying counts of guesses whose parent came true.
+/// How often guesses came true whose parent had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Cell {
-    hits: f32,
-    trials: f32,
-}
+#[serde(transparent)]
+struct Cell(Hits);
 
 impl Cell {
     /// What is believed at first counts as this many trials, and is forgotten like any other.
@@ -42,15 +41,14 @@ impl Cell {
     const KEEP: f32 = 0.995;
 
     fn observe(&mut self, hit: bool, prior: f32) {
-        if self.trials == 0.0 {
-            *self = Self { hits: prior * Self::PRIOR_TRIALS, trials: Self::PRIOR_TRIALS };
+        if self.0.is_blank() {
+            self.0 = Hits::believed(prior, Self::PRIOR_TRIALS);
         }
-        self.hits = self.hits * Self::KEEP + f32::from(u8::from(hit));
-        self.trials = self.trials * Self::KEEP + 1.0;
+        self.0.observe(hit, Self::KEEP);
     }
 
     fn mean_or(&self, prior: f32) -> f32 {
-        if self.trials == 0.0 { prior } else { self.hits / self.trials }
+        if self.0.is_blank() { prior } else { self.0.mean() }
     }
 }
 
@@ -74,8 +72,11 @@ impl AcceptanceTable {
     /// Checks that a table read from a file can be used.
     pub fn validate(&self) -> Result<(), String> {
         let cells = self.guesses.iter().flatten().chain(&self.any);
-        match cells.clone().find(|cell| !(0.0 <= cell.hits && cell.hits <= cell.trials && cell.trials.is_finite())) {
-            Some(cell) => Err(format!("{} of {} guesses came true, which cannot be", cell.hits, cell.trials)),
+        match cells
+            .clone()
+            .find(|cell| !(0.0 <= cell.0.hits && cell.0.hits <= cell.0.trials && cell.0.trials.is_finite()))
+        {
+            Some(cell) => Err(format!("{} of {} guesses came true, which cannot be", cell.0.hits, cell.0.trials)),
             None => Ok(()),
         }
     }

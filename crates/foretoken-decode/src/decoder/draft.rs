@@ -21,7 +21,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         }
         let quick = self.budget.cost.table().trunk(1) * Self::QUICK;
         let is_quick = |seat: &Seat<T>| seat.cost.cost().seconds(1, 0) <= quick;
-        let (first, then): (Vec<usize>, Vec<usize>) = (0..self.seats.len()).partition(|&i| is_quick(&self.seats[i]));
+        let wanted = |&i: &usize| self.sequences.iter().any(|s| s.drafts_wanted(i));
+        let (first, then): (Vec<usize>, Vec<usize>) =
+            (0..self.seats.len()).filter(wanted).partition(|&i| is_quick(&self.seats[i]));
         for index in first {
             self.ask(index, None);
         }
@@ -37,9 +39,6 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
     fn ask_if_worth_it(&mut self, index: usize) {
-        if self.sequences.iter().all(|s| !s.drafts_wanted(index)) {
-            return;
-        }
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
         let base = self.shape();
         let base_tokens = self.base_tokens();

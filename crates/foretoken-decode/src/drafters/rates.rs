@@ -1,15 +1,11 @@
 //! How often guesses of a kind come true: the probability that a drafter puts on its guesses.
 
+use crate::hits::Hits;
+
 /// A table of kinds, each with its share of hits. What came long ago fades.
 #[derive(Clone, Debug)]
 pub(super) struct HitRates {
-    cells: Vec<Cell>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    hits: f32,
-    trials: f32,
+    cells: Vec<Hits>,
 }
 
 impl HitRates {
@@ -20,19 +16,17 @@ impl HitRates {
 
     /// One kind for each prior.
     pub fn new(priors: impl Iterator<Item = f32>) -> Self {
-        Self { cells: priors.map(|p| Cell { hits: p * Self::PRIOR_TRIALS, trials: Self::PRIOR_TRIALS }).collect() }
+        Self { cells: priors.map(|p| Hits::believed(p, Self::PRIOR_TRIALS)).collect() }
     }
 
     /// The estimated chance of a guess of this kind.
     pub fn p(&self, kind: usize) -> f32 {
-        self.cells[kind].hits / self.cells[kind].trials
+        self.cells[kind].mean()
     }
 
     /// Learns from a guess of this kind.
     pub fn observe(&mut self, kind: usize, hit: bool) {
-        let cell = &mut self.cells[kind];
-        cell.hits = cell.hits * Self::KEEP + f32::from(u8::from(hit));
-        cell.trials = cell.trials * Self::KEEP + 1.0;
+        self.cells[kind].observe(hit, Self::KEEP);
     }
 }
 
