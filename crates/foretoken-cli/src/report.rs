@@ -49,6 +49,7 @@ fn ended(outcome: &Outcome) -> String {
         Finish::Length => "ended at --max-tokens".into(),
         Finish::ContextFull => "the context is full (see --ctx-size)".into(),
         Finish::Cancelled => "interrupted".into(),
+        Finish::Deadline => "its time was over".into(),
         Finish::Failed => "broke off".into(),
     }
 }

@@ -21,7 +21,7 @@ mod trace;
 pub mod tree;
 
 pub use clock::Clock;
-pub use decoder::{Decoder, DecoderOptions, DrafterStats, Event, Reclaim};
+pub use decoder::{Decoder, DecoderOptions, DrafterStats, Event, Load};
 pub use generation::Detokenize;
 pub use replay::Replay;
 pub use request::{DraftPolicy, FinishReason, Request, RequestError};

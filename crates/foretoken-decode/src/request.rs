@@ -6,15 +6,13 @@ use crate::TokenId;
 use crate::acceptors::AcceptorKind;
 use crate::constraint::Constraint;
 use crate::sampler::{SampleError, SamplerSettings, SettingsError};
-use crate::target::{SequenceId, TargetError};
+use crate::target::TargetError;
 
 /// One text to continue.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// At least one token, fewer than the context holds.
     pub prompt: Vec<TokenId>,
-    /// A cached sequence to start from; its committed tokens must be a prefix of the prompt. The decoder takes it over.
-    pub cached: Option<SequenceId>,
     /// How tokens are drawn.
     pub sampler: SamplerSettings,
     /// Ends with [`FinishReason::Length`] after this many tokens; `None`: when the context is full.
@@ -36,14 +34,17 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: the decoder's own choice.
     pub drafters: Vec<String>,
-    /// What drafters learn from this request serves requests of the same scope alone: speed must not tell one user what
-    /// another's text was.
+    /// What drafters learn from this request, and its cached rows, serve requests of the same scope alone: speed must not
+    /// tell one user what another's text was.
     pub scope: u64,
     /// Who decides which guesses are kept. All but the default make the text depend on the drafts, so with them drafters
     /// and width are named.
     pub acceptor: AcceptorKind,
-    /// Leave the cached sequence open at the end, for a later request to start from.
-    pub keep_cache: bool,
+    /// Start from cached rows of another request of this scope whose text begins alike, and leave rows for later ones. The
+    /// text is the same either way.
+    pub reuse: bool,
+    /// Requests of a higher priority are let in, get prompt rows and keep their rows before others.
+    pub priority: i32,
 }
 
 /// How many guesses a request runs per pass. The text is the same under all of them.
@@ -62,7 +63,6 @@ impl Request {
     pub fn new(prompt: Vec<TokenId>) -> Self {
         Self {
             prompt,
-            cached: None,
             sampler: SamplerSettings::default(),
             max_tokens: None,
             min_tokens: 0,
@@ -75,7 +75,8 @@ impl Request {
             drafters: Vec::new(),
             scope: 0,
             acceptor: AcceptorKind::Coupled,
-            keep_cache: false,
+            reuse: false,
+            priority: 0,
         }
     }
 

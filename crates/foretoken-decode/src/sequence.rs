@@ -27,8 +27,9 @@ pub(crate) struct Sequence {
     pub scope: u64,
     /// `[drafter]`: whether it is asked.
     pub asks: Vec<bool>,
-    pub keep_cache: bool,
-    /// Sent back until there is room.
+    pub reuse: bool,
+    pub priority: i32,
+    /// Not let in yet, or sent back, until there is room.
     pub waiting: bool,
     pub generation: Generation,
     pub sampler: Sampler,
@@ -73,8 +74,9 @@ impl Sequence {
             sequence,
             policy: request.draft,
             scope: request.scope,
-            keep_cache: request.keep_cache,
-            waiting: false,
+            reuse: request.reuse,
+            priority: request.priority,
+            waiting: true,
             generation,
             sampler,
             acceptor: request.acceptor.make(),

@@ -75,6 +75,12 @@ pub trait Cache {
     /// Forgets a sequence.
     fn close(&mut self, sequence: SequenceId);
 
+    /// Gives the empty sequence `to` the first `len` committed rows of `from`, which keeps them.
+    fn share(&mut self, from: SequenceId, len: usize, to: SequenceId);
+
+    /// Tokens that there is room for beside what all sequences hold, in whole pages.
+    fn free_tokens(&self) -> usize;
+
     /// Tokens committed.
     fn committed(&self, sequence: SequenceId) -> usize;
 

@@ -120,7 +120,7 @@ fn load(n_requests: usize, cost: CostTable) -> ([usize; 2], f64) {
     let model = ToyModel { vocab_size: 40, order: 1, hostile: 2000..4000, seed: 3, ..ToyModel::default() };
     let mut decoder =
         Decoder::new(ToyTarget::new(model), ToyCache::new(16, 8000, 1), ToyText, (), CostModel::fixed(cost.clone()))
-            .with_options(DecoderOptions { max_rows: 64, max_draft: 8 })
+            .with_options(DecoderOptions { max_rows: 64, max_draft: 8, ..DecoderOptions::default() })
             .with_drafter(Box::new(PromptLookup::default()))
             .with_recorder(Box::new(tape.clone()));
     for i in 0..n_requests {

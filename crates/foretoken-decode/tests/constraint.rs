@@ -94,7 +94,11 @@ fn drafts_change_nothing_and_forbidden_tokens_never_come() {
         let setup = Setup {
             page_size,
             n_pages: if rng.chance(0.3) { 100usize.div_ceil(page_size) } else { 4096 },
-            options: DecoderOptions { max_rows: *rng.pick(&[2, 7, 512]), max_draft: 1 + rng.below(16) },
+            options: DecoderOptions {
+                max_rows: *rng.pick(&[2, 7, 512]),
+                max_draft: 1 + rng.below(16),
+                ..DecoderOptions::default()
+            },
             drafters: all.swap_remove(which),
             ..Setup::default()
         };

@@ -129,7 +129,7 @@ fn plain(model: &ToyModel, request: &Request) -> Output {
 
 #[test]
 fn nothing_but_the_request_decides_the_text() {
-    let (mut drafted, mut accepted, mut preempted) = (0, 0, 0);
+    let (mut drafted, mut accepted, mut preempted, mut cached) = (0, 0, 0, 0);
     for case in 0..if long() { 60_000 } else { 3000 } {
         let mut rng = Rng::new(case);
         let poison = rng.chance(0.1).then(|| (20 + rng.below(30), *Rng::new(case).pick(&[f32::NAN, f32::INFINITY])));
@@ -143,11 +143,16 @@ fn nothing_but_the_request_decides_the_text() {
             heads: ToyHeads { n: rng.below(17), hits: *rng.pick(&[0.0, 0.8, 1.0]) },
             ..ToyModel::default()
         };
-        let n_requests = *rng.pick(&[1, 1, 2, 3, 6]);
+        let n_requests = *rng.pick(&[1, 1, 2, 3, 6, 9]);
         let mut requests: Vec<Request> = (0..n_requests).map(|_| request(&mut rng, &model)).collect();
+        // Some begin alike, and may share rows.
+        let beginning = rng.tokens(20, model.vocab_size);
+        requests.iter_mut().filter(|_| rng.chance(0.4)).for_each(|r| _ = r.prompt.splice(0..0, beginning.clone()));
         let expected: Vec<Output> = requests.iter().map(|request| plain(&model, request)).collect();
 
         for request in &mut requests {
+            (request.reuse, request.scope, request.priority) =
+                (rng.chance(0.6), rng.below(2) as u64, rng.below(3) as i32);
             request.draft = match rng.below(8) {
                 0 => DraftPolicy::Off,
                 1 | 2 => DraftPolicy::Budget,
@@ -156,13 +161,20 @@ fn nothing_but_the_request_decides_the_text() {
         }
         let page_size = *rng.pick(&[1, 2, 5, 16, 64]);
         // Room for the largest sequence and a draft, or for everything.
-        let tight = 110usize.div_ceil(page_size) + 1;
+        let tight = 130usize.div_ceil(page_size) + 1;
         let mut all = drafters(&model, case);
         let which = rng.below(all.len());
         let setup = Setup {
             page_size,
-            n_pages: if rng.chance(0.4) { tight } else { 4096 },
-            options: DecoderOptions { max_rows: *rng.pick(&[1, 2, 3, 7, 20, 512]), max_draft: 1 + rng.below(24) },
+            n_pages: if rng.chance(0.6) { tight } else { 4096 },
+            options: DecoderOptions {
+                max_rows: *rng.pick(&[1, 2, 3, 7, 20, 512]),
+                max_rows_beside: *rng.pick(&[1, 5, 64]),
+                max_draft: 1 + rng.below(24),
+                max_running: *rng.pick(&[1, 3, 32]),
+                growth: *rng.pick(&[0, 0, 32]),
+                max_kept: rng.below(4),
+            },
             cost: CostTable::linear(1.0, *rng.pick(&[0.0, 0.05, 2.0])),
             drafters: all.swap_remove(which),
         };
@@ -172,9 +184,11 @@ fn nothing_but_the_request_decides_the_text() {
             drafted += actual.stats.drafted;
             accepted += actual.stats.accepted;
             preempted += actual.stats.preempted;
+            cached += actual.stats.cached_tokens;
         }
     }
-    assert!(drafted > 50_000 && accepted > 10_000 && preempted > 100, "{drafted} {accepted} {preempted}");
+    assert!(drafted > 50_000 && accepted > 10_000, "{drafted} {accepted}");
+    assert!(preempted > 100 && cached > 4000, "{preempted} {cached}");
 }
 
 #[test]

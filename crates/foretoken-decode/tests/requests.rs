@@ -3,7 +3,6 @@
 use foretoken_decode::budget::{CostModel, CostTable};
 use foretoken_decode::drafters::{Drafter, PromptLookup};
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_decode::target::{Cache, SequenceId};
 use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, Request, RequestError, TokenId};
 use foretoken_testkit::adversaries::Drawer;
 use foretoken_testkit::{Output, Rng, Setup, ToyCache, ToyModel, ToyTarget, ToyText, generate};
@@ -212,79 +211,177 @@ fn decoder(model: &ToyModel, n_pages: usize) -> ToyDecoder {
         .with_drafter(Box::new(PromptLookup::default()))
 }
 
-/// Runs to the end; tokens of all requests, the last finish, the last sequence kept.
-fn finish(decoder: &mut ToyDecoder) -> (Vec<TokenId>, String, Option<SequenceId>) {
-    let (mut tokens, mut reason, mut kept) = (Vec::new(), String::new(), None);
+/// Runs to the end; tokens of all requests, the last finish, the last count of cached tokens.
+fn finish(decoder: &mut ToyDecoder) -> (Vec<TokenId>, String, usize) {
+    let (mut tokens, mut reason, mut cached) = (Vec::new(), String::new(), 0);
     while decoder
         .step(&mut |event| {
             tokens.extend_from_slice(event.tokens);
             reason = event.finish.map(|finish| format!("{finish:?}")).unwrap_or_default();
-            kept = event.kept.or(kept);
+            cached = event.stats.cached_tokens;
         })
         .unwrap()
     {}
-    (tokens, reason, kept)
+    (tokens, reason, cached)
 }
 
 #[test]
-fn a_kept_cache_is_where_the_next_request_starts() {
+fn a_request_starts_from_the_rows_that_an_earlier_one_left() {
     let drafts = [DraftPolicy::Off, DraftPolicy::Width(5)];
     for (draft, turn) in drafts.into_iter().flat_map(|draft| [(draft, 0), (draft, 1)]) {
         let model = ToyModel { order: 1, ..ToyModel::default() };
         let mut decoder = decoder(&model, 100);
         let mut request = Request::new(vec![1, 2, 3, 4, 5]);
-        (request.max_tokens, request.keep_cache, request.draft) = (Some(10), true, draft);
+        (request.max_tokens, request.reuse, request.draft) = (Some(10), true, draft);
         decoder.admit(request.clone()).unwrap();
-        let (tokens, _, kept) = finish(&mut decoder);
-        let kept = kept.expect("the sequence stays open");
-        let cached = decoder.cache().committed(kept);
+        let (tokens, ..) = finish(&mut decoder);
+        assert_eq!(decoder.load().kept, 1);
         let text = [request.prompt.clone(), tokens].concat();
-        assert_eq!(decoder.cache().tokens(kept), text[..cached], "what is cached is a prefix of the text");
-        assert!(cached >= text.len() - 1, "{cached} of {}", text.len());
 
         // The next turn runs only what is new, and draws what a fresh request would; the last row of a prompt is always
         // run, for its logits.
         request.prompt = match turn {
-            0 => text[..cached].to_vec(),
-            _ => [text, vec![7, 8, 9]].concat(),
+            0 => text[..text.len() - 1].to_vec(),
+            _ => [text.clone(), vec![7, 8, 9]].concat(),
         };
-        request.keep_cache = false;
-        let reused = cached.min(request.prompt.len() - 1);
         let fresh = generate(&model, Setup::default(), vec![request.clone()]).remove(0);
-        request.cached = Some(kept);
-        decoder.admit(request).unwrap();
+        decoder.admit(request.clone()).unwrap();
         let rows = decoder.target().rows;
-        let mut hits = 0;
-        let mut tokens = Vec::new();
-        while decoder
-            .step(&mut |event| {
-                hits = event.stats.cached_tokens;
-                tokens.extend_from_slice(event.tokens);
-            })
-            .unwrap()
-        {}
-        assert_eq!((hits, &tokens), (reused, &fresh.tokens), "prefix hits, drafts on and off");
+        let (tokens, _, cached) = finish(&mut decoder);
+        // The row of the last token drawn was run only if it was a guess.
+        let most = text.len().min(request.prompt.len() - 1);
+        assert!(cached == most || (cached + 1 == most && turn == 1), "{cached} of {most}");
+        assert_eq!(tokens, fresh.tokens);
         assert!(decoder.target().rows - rows < 70);
+
+        // Another scope may not start from them.
+        request.scope = 1;
+        decoder.admit(request).unwrap();
+        assert_eq!(finish(&mut decoder).2, 0);
+        assert_eq!(decoder.load().kept, 2, "the second turn took the first one's place");
+        decoder.forget_kept();
         assert_eq!(decoder.cache().pages_in_use(), 0);
     }
 }
 
 #[test]
-fn a_kept_cache_holds_nothing_past_the_end() {
+fn rows_that_are_left_hold_nothing_past_the_end() {
     let (model, mut request) = base(40);
     let free = run(&model, 0, &request);
     for at in 0..12 {
         request.end_tokens = [free.tokens[at]].into();
-        (request.keep_cache, request.draft) = (true, DraftPolicy::Width(9));
+        (request.reuse, request.draft) = (true, DraftPolicy::Width(9));
         let cost = CostModel::fixed(CostTable::linear(1.0, 0.1));
         let mut decoder = Decoder::new(ToyTarget::new(model.clone()), ToyCache::new(4, 100, 1), ToyText, (), cost)
             .with_drafter(perfect(&model, 9).remove(0));
         decoder.admit(request.clone()).unwrap();
-        let (tokens, _, kept) = finish(&mut decoder);
-        let text = [request.prompt.clone(), tokens].concat();
-        let cached = decoder.cache().tokens(kept.unwrap());
-        assert!(text.starts_with(&cached) && cached.len() + 2 > text.len(), "{cached:?} of {text:?}");
+        let (tokens, ..) = finish(&mut decoder);
+        let next = Request { prompt: [request.prompt.clone(), tokens, vec![9, 9]].concat(), ..request.clone() };
+        let fresh = generate(&model, Setup::default(), vec![next.clone()]).remove(0);
+        let (least, most) = (next.prompt.len() - 3, next.prompt.len() - 2);
+        decoder.admit(next).unwrap();
+        let (tokens, _, cached) = finish(&mut decoder);
+        assert_eq!(tokens, fresh.tokens);
+        assert!((least..=most).contains(&cached), "{cached}, {least} to {most}");
     }
+}
+
+#[test]
+fn requests_that_come_together_run_their_common_beginning_once() {
+    let model = ToyModel::default();
+    let mut rng = Rng::new(6);
+    let shared = rng.tokens(300, model.vocab_size);
+    let with = |tail: &[TokenId]| {
+        let mut request = Request::new([&shared, tail].concat());
+        (request.max_tokens, request.reuse) = (Some(20), true);
+        request
+    };
+    let requests = [with(&[]), with(&[1, 2, 3]), with(&[4]), with(&[])];
+    let alone: Vec<_> =
+        requests.iter().map(|r| generate(&model, Setup::default(), vec![r.clone()]).remove(0).tokens).collect();
+    let mut decoder = decoder(&model, 1000).with_options(DecoderOptions { max_rows: 64, ..DecoderOptions::default() });
+    let ids: Vec<_> = requests.iter().map(|request| decoder.admit(request.clone()).unwrap()).collect();
+    let mut tokens = vec![Vec::new(); ids.len()];
+    let mut cached = vec![0; ids.len()];
+    while decoder
+        .step(&mut |event| {
+            let index = ids.iter().position(|&id| id == event.request).unwrap();
+            tokens[index].extend_from_slice(event.tokens);
+            cached[index] = event.stats.cached_tokens;
+        })
+        .unwrap()
+    {}
+    assert_eq!(tokens, alone);
+    assert_eq!(cached, [0, 300, 300, 299]);
+    decoder.forget_kept();
+    assert_eq!(decoder.cache().pages_in_use(), 0);
+}
+
+#[test]
+fn a_full_cache_gives_up_rows_that_no_request_uses_and_keeps_to_the_text() {
+    let model = ToyModel::default();
+    let mut rng = Rng::new(3);
+    let mut decoder = decoder(&model, 30);
+    for _ in 0..20 {
+        let mut request = Request::new(rng.tokens(30, model.vocab_size));
+        (request.max_tokens, request.reuse) = (Some(20), true);
+        let fresh = generate(&model, Setup::default(), vec![request.clone()]).remove(0);
+        decoder.admit(request).unwrap();
+        assert_eq!(finish(&mut decoder).0, fresh.tokens);
+    }
+    assert!((1..3).contains(&decoder.load().kept), "{:?}", decoder.load());
+}
+
+#[test]
+fn a_long_prompt_lets_others_go_on_and_short_prompts_pass_it() {
+    let model = ToyModel::default();
+    let options = DecoderOptions { max_rows: 128, max_rows_beside: 16, ..DecoderOptions::default() };
+    let mut decoder = decoder(&model, 2000).with_options(options);
+    let plain = |len: usize| {
+        let mut request = Request::new(Rng::new(len as u64).tokens(len, model.vocab_size));
+        (request.max_tokens, request.draft) = (Some(50), DraftPolicy::Off);
+        request
+    };
+    let first = decoder.admit(plain(3)).unwrap();
+    decoder.step(&mut |_| {}).unwrap();
+    let long = decoder.admit(plain(2000)).unwrap();
+    let short = decoder.admit(plain(30)).unwrap();
+    let mut order = Vec::new();
+    for _ in 0..12 {
+        let mut seen = Vec::new();
+        decoder.step(&mut |event| seen.push((event.request, event.tokens.len()))).unwrap();
+        assert!(seen.contains(&(first, 1)), "no pass goes by without a token for it");
+        order.extend(seen.into_iter().filter(|&(id, tokens)| id != first && tokens > 0).map(|(id, _)| id));
+    }
+    assert!(order.contains(&short) && !order.contains(&long));
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_waiting_requests_go_in_order() {
+    let model = ToyModel::default();
+    let options = DecoderOptions { max_running: 1, ..DecoderOptions::default() };
+    let mut decoder = decoder(&model, 100).with_options(options);
+    let ids: Vec<_> = [0, 0, 0, 5, -1, 5]
+        .into_iter()
+        .map(|priority| {
+            let mut request = Request::new(vec![1, 2, 3]);
+            (request.max_tokens, request.priority) = (Some(3), priority);
+            decoder.admit(request).unwrap()
+        })
+        .collect();
+    assert_eq!(decoder.load().waiting, 6);
+    let mut ended = Vec::new();
+    while decoder
+        .step(&mut |event| {
+            if event.finish.is_some() {
+                ended.push(ids.iter().position(|&id| id == event.request).unwrap());
+            }
+        })
+        .unwrap()
+    {
+        assert!(decoder.load().running <= 1);
+    }
+    assert_eq!(ended, [3, 5, 0, 1, 2, 4]);
 }
 
 #[test]
@@ -312,17 +409,6 @@ fn a_request_that_cannot_fit_even_alone_ends_by_itself() {
     let (tokens, reason, _) = finish(&mut decoder);
     assert_eq!(tokens.len(), 6, "five pages of four hold twenty tokens, and the last drawn is not cached");
     assert_eq!(reason, "Target(CacheFull { needed: 1, free: 0 })");
-    // Pages that only the caller can free are asked for first.
-    let held = decoder.cache_mut().open();
-    let mut decoder = decoder.with_reclaim(Box::new(move |cache, missing| {
-        assert!(missing >= 1);
-        let had = cache.committed(held) > 0;
-        cache.truncate(held, 0);
-        had
-    }));
-    request.max_tokens = Some(5);
-    decoder.admit(request).unwrap();
-    assert_eq!(finish(&mut decoder).1, "Length");
 }
 
 #[test]

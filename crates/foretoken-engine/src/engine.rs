@@ -41,6 +41,10 @@ pub struct EngineOptions<'a> {
     pub draft_requant: Option<Weights>,
     /// Fixed costs of passes; `None`: learned from the passes.
     pub cost_table: Option<CostTable>,
+    /// Tokens that the cache holds for all requests together; `None`: one full context.
+    pub cache_tokens: Option<usize>,
+    /// Most requests under way at once; others wait.
+    pub max_running: usize,
     /// Rows of a prompt per pass.
     pub prompt_rows: usize,
     /// Receives every pass.
@@ -61,6 +65,8 @@ impl Default for EngineOptions<'_> {
             exit_layers: None,
             draft_requant: None,
             cost_table: None,
+            cache_tokens: None,
+            max_running: DecoderOptions::default().max_running,
             prompt_rows: PROMPT_ROWS,
             recorder: None,
             progress: &|_, _| {},
@@ -107,7 +113,7 @@ impl Engine {
         let loaded = Loaded::load(file.gguf(), file.hyper(), &options, &part)?;
         let drafters = beside.load(&file, &loaded, &options, &progress)?;
         let Loaded { model, footprint } = loaded;
-        let cache = model.cache(model.context_size())?;
+        let cache = model.cache(options.cache_tokens.unwrap_or(model.context_size()))?;
         let cost = match options.cost_table {
             Some(table) => CostModel::fixed(table),
             None => {
@@ -115,7 +121,11 @@ impl Engine {
                 CostModel::learning(CostTable::from_prior(&prior))
             }
         };
-        let sizes = DecoderOptions { max_rows: options.prompt_rows, ..DecoderOptions::default() };
+        let sizes = DecoderOptions {
+            max_rows: options.prompt_rows,
+            max_running: options.max_running,
+            ..DecoderOptions::default()
+        };
         let text = TokenText(file.tokenizer().clone());
         let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
         for drafter in drafters {

@@ -13,7 +13,6 @@ mod grammar;
 mod load;
 mod method;
 mod pair;
-mod prefix;
 mod request;
 mod scheduler;
 mod seed;
@@ -30,6 +29,6 @@ pub use scheduler::{Scheduler, WallClock};
 pub use seed::draw as draw_seed;
 
 pub use foretoken_decode::acceptors::AcceptorKind;
-pub use foretoken_decode::{DraftPolicy, RequestError, RequestId, TokenId};
+pub use foretoken_decode::{DraftPolicy, Load, RequestError, RequestId, TokenId};
 pub use foretoken_kernels::Isa;
 pub use foretoken_model::{KvType, Weights};

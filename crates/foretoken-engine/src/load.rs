@@ -42,6 +42,12 @@ impl Loaded {
         if options.prompt_rows == 0 {
             return Err(EngineError::option("prompt_rows", 0, "at least 1"));
         }
+        if options.cache_tokens == Some(0) {
+            return Err(EngineError::option("cache_tokens", 0, "at least 1"));
+        }
+        if options.max_running == 0 {
+            return Err(EngineError::option("max_running", 0, "at least 1"));
+        }
         let footprint = Footprint::of(gguf, hyper, options.weights, options.kv_type);
         let load = LoadOptions {
             weights: options.weights,

@@ -1,6 +1,7 @@
 //! What goes in and what comes out: requests, events, outcomes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::constraint::Constraint;
@@ -36,13 +37,17 @@ pub struct Request {
     pub draft: DraftPolicy,
     /// Names of the drafters to ask; empty: those of `auto`.
     pub drafters: Vec<String>,
-    /// What drafters learn from this request serves requests of the same scope alone.
+    /// What drafters learn from this request, and its cached rows, serve requests of the same scope alone.
     pub scope: u64,
     /// Who decides which guesses are kept. Under all but the default the text depends on the drafts.
     pub acceptor: AcceptorKind,
-    /// Start from an earlier request's cached rows where the prompt begins like it, and leave these for later requests.
-    /// The text is the same either way.
+    /// Start from cached rows of another request of this scope where the prompt begins like it, and leave rows for later
+    /// ones. The text is the same either way.
     pub reuse: bool,
+    /// Requests of a higher priority go first when there is not room for all.
+    pub priority: i32,
+    /// Time from submission after which the request ends with what it has.
+    pub deadline: Option<Duration>,
 }
 
 impl Request {
@@ -64,6 +69,8 @@ impl Request {
             scope: 0,
             acceptor: AcceptorKind::Coupled,
             reuse: false,
+            priority: 0,
+            deadline: None,
         }
     }
 
@@ -81,7 +88,6 @@ impl Request {
         };
         foretoken_decode::Request {
             prompt: self.prompt,
-            cached: None,
             sampler: SamplerSettings { seed, ..self.sampler },
             max_tokens: self.max_tokens,
             min_tokens: self.min_tokens,
@@ -94,7 +100,8 @@ impl Request {
             drafters: self.drafters,
             scope: self.scope,
             acceptor: self.acceptor,
-            keep_cache: self.reuse,
+            reuse: self.reuse,
+            priority: self.priority,
         }
     }
 }
@@ -142,6 +149,8 @@ pub enum Finish {
     ContextFull,
     /// The caller took the request back.
     Cancelled,
+    /// Its time was over.
+    Deadline,
     /// Something went wrong: see [`Outcome::error`].
     Failed,
 }
@@ -172,6 +181,8 @@ pub struct Outcome {
     pub passes: usize,
     /// Passes over a part of the prompt that drew none.
     pub prompt_passes: usize,
+    /// Times its cached rows were given up for others, to be computed again.
+    pub preempted: usize,
     /// Guesses run.
     pub drafted: usize,
     /// Guesses that became tokens.
@@ -180,6 +191,8 @@ pub struct Outcome {
     pub acceptance_length: f64,
     /// Of the passes that ran a guess 1, 2, ... tokens ahead, the share that accepted it.
     pub acceptance_by_depth: Vec<f64>,
+    /// Seconds from submission to the first pass.
+    pub queue_seconds: f64,
     /// Seconds from submission to the first tokens.
     pub prompt_seconds: f64,
     /// Seconds from the first tokens to the end.

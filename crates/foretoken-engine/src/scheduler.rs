@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::budget::{CostModel, CostTable, SharedAcceptance};
-use foretoken_decode::target::{Cache, SequenceId, Target, TargetError};
-use foretoken_decode::{self as decode, Clock, Decoder, Detokenize, FinishReason, RequestError, RequestId, TokenId};
+use foretoken_decode::target::{Target, TargetError};
+use foretoken_decode::{
+    self as decode, Clock, Decoder, Detokenize, FinishReason, Load, RequestError, RequestId, TokenId,
+};
 
 use crate::error::EngineError;
-use crate::prefix::{Kept, Prefixes};
 use crate::request::{Event, Finish, Outcome, Request};
 use crate::seed;
 
@@ -32,22 +33,17 @@ impl Clock for WallClock {
     }
 }
 
-/// Runs requests and keeps their books. Requests are taken in as the cache has room and sent back when it has none (the
-/// decoder does both); cached rows that no request uses are given up first.
+/// Runs requests and keeps their books. The decoder lets requests in as the cache has room and sends them back when it has
+/// none; here they get their seeds, times and outcomes.
 pub struct Scheduler<T: Target, D> {
     decoder: Decoder<T, D, WallClock>,
     clock: WallClock,
     end_tokens: Arc<[TokenId]>,
-    prefixes: Arc<Mutex<Prefixes>>,
     active: HashMap<RequestId, Active>,
 }
 
-/// Sequences that stay cached at most; a full cache gives them up earlier.
-const MAX_KEPT: usize = 64;
-
 /// A request under way.
 struct Active {
-    prompt: Vec<TokenId>,
     tokens: Vec<TokenId>,
     text: String,
     logprobs: Vec<decode::sampler::TokenLogprobs>,
@@ -55,47 +51,35 @@ struct Active {
     acceptor: AcceptorKind,
     seed: u64,
     submitted: Duration,
+    deadline: Option<Duration>,
+    /// When its first pass began.
+    begun: Option<Duration>,
     /// When the first tokens came, and how many these were.
     first: Option<(Duration, usize)>,
 }
 
-impl<T: Target, D: Detokenize> Scheduler<T, D>
-where
-    T::Cache: 'static,
-{
+impl<T: Target, D: Detokenize> Scheduler<T, D> {
     /// A scheduler over a decoder made with the same clock. `end_tokens` end every text unless a request ignores them.
     pub fn new(decoder: Decoder<T, D, WallClock>, clock: WallClock, end_tokens: Arc<[TokenId]>) -> Self {
-        let prefixes = Arc::new(Mutex::new(Prefixes::default()));
-        let kept = prefixes.clone();
-        let give_up = move |cache: &mut T::Cache, _pages: usize| {
-            let kept = lock(&kept).give_up();
-            kept.map(|kept| cache.close(kept.sequence)).is_some()
-        };
-        let decoder = decoder.with_reclaim(Box::new(give_up));
-        Self { decoder, clock, end_tokens, prefixes, active: HashMap::new() }
+        Self { decoder, clock, end_tokens, active: HashMap::new() }
     }
 
     /// Takes a request in. It runs from the next step on, or when those before it have made room.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let seed = request.seed.unwrap_or_else(seed::draw);
-        let (prompt, stop, reuse) = (request.prompt.clone(), request.stop.clone(), request.reuse);
-        let acceptor = request.acceptor;
-        let mut wanted = request.for_decoder(&self.end_tokens, seed);
-        // A request that is refused shall not use up a cached sequence.
-        wanted.validate(self.target().vocab_size(), self.target().context_size())?;
-        if reuse {
-            wanted.cached = self.take_cached(&prompt);
-        }
-        let id = self.decoder.admit(wanted)?;
+        let (stop, acceptor, deadline) = (request.stop.clone(), request.acceptor, request.deadline);
+        let id = self.decoder.admit(request.for_decoder(&self.end_tokens, seed))?;
+        let submitted = self.clock.now();
         let active = Active {
-            prompt,
             tokens: Vec::new(),
             text: String::new(),
             logprobs: Vec::new(),
             stop,
             acceptor,
             seed,
-            submitted: self.clock.now(),
+            submitted,
+            deadline: deadline.map(|deadline| submitted + deadline),
+            begun: None,
             first: None,
         };
         self.active.insert(id, active);
@@ -109,12 +93,15 @@ where
 
     /// One pass over every request that fits, and what it brought; false when there is nothing to do.
     pub fn step(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool, TargetError> {
-        let Self { decoder, clock, active, prefixes, .. } = self;
-        let mut outgrown = Vec::new();
-        let more = decoder.step(&mut |event| {
+        let Self { decoder, clock, active, .. } = self;
+        let begun = clock.now();
+        for (&id, _) in active.iter().filter(|(_, state)| state.is_late(begun)) {
+            decoder.cancel(id);
+        }
+        decoder.step(&mut |event| {
             let request = event.request;
             let state = active.get_mut(&request).expect("every request of the decoder is here");
-            state.advance(&event, clock);
+            state.advance(&event, begun, clock);
             sink(Event::Progress {
                 request,
                 tokens: event.tokens,
@@ -126,15 +113,10 @@ where
             });
             if let Some(reason) = event.finish {
                 let state = active.remove(&request).expect("it was there a moment ago");
-                if let Some(sequence) = event.kept {
-                    outgrown.extend(keep(&mut lock(prefixes), state.cached_tokens(sequence, event.cached)));
-                }
-                let outcome = Box::new(state.outcome(&event, reason, clock.now()));
+                let outcome = Box::new(state.outcome(&event, reason, begun, clock.now()));
                 sink(Event::Finished { request, outcome });
             }
-        })?;
-        outgrown.into_iter().for_each(|kept| decoder.cache_mut().close(kept.sequence));
-        Ok(more)
+        })
     }
 
     /// Runs a request to its end. `on_event` sees every event (of other requests too, when there are some) and may take
@@ -190,11 +172,14 @@ where
         self.decoder.cache()
     }
 
-    /// Gives up every cached sequence that no request uses.
+    /// Gives up every cached row that no request uses.
     pub fn forget_cached(&mut self) {
-        while let Some(kept) = { lock(&self.prefixes).give_up() } {
-            self.decoder.cache_mut().close(kept.sequence);
-        }
+        self.decoder.forget_kept();
+    }
+
+    /// How much there is to do, and how much room.
+    pub fn load(&self) -> Load {
+        self.decoder.load()
     }
 
     /// Bytes of memory that each drafter holds, by name.
@@ -231,27 +216,16 @@ where
     pub fn unlearn(&mut self) {
         self.decoder.unlearn();
     }
-
-    fn take_cached(&mut self, prompt: &[TokenId]) -> Option<SequenceId> {
-        let (kept, shared) = lock(&self.prefixes).take(prompt)?;
-        self.decoder.cache_mut().truncate(kept.sequence, shared);
-        Some(kept.sequence)
-    }
-}
-
-/// Keeps a sequence; returns one that has to go for it.
-fn keep(prefixes: &mut Prefixes, kept: Kept) -> Option<Kept> {
-    prefixes.keep(kept);
-    if prefixes.len() > MAX_KEPT { prefixes.give_up() } else { None }
-}
-
-/// A panic elsewhere leaves the list as good as it was.
-fn lock(prefixes: &Mutex<Prefixes>) -> MutexGuard<'_, Prefixes> {
-    prefixes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Active {
-    fn advance(&mut self, event: &decode::Event<'_>, clock: &WallClock) {
+    fn is_late(&self, now: Duration) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Takes in what a pass that began at `begun` brought.
+    fn advance(&mut self, event: &decode::Event<'_>, begun: Duration, clock: &WallClock) {
+        self.begun.get_or_insert(begun);
         self.tokens.extend(event.tokens);
         self.text.push_str(event.text);
         self.logprobs.extend_from_slice(event.logprobs);
@@ -260,13 +234,7 @@ impl Active {
         }
     }
 
-    /// The tokens whose rows `sequence` holds.
-    fn cached_tokens(&self, sequence: SequenceId, len: usize) -> Kept {
-        let tokens = self.prompt.iter().chain(&self.tokens).copied().take(len).collect();
-        Kept { sequence, tokens }
-    }
-
-    fn outcome(self, event: &decode::Event<'_>, reason: &FinishReason, now: Duration) -> Outcome {
+    fn outcome(self, event: &decode::Event<'_>, reason: &FinishReason, begun: Duration, now: Duration) -> Outcome {
         let stats = event.stats;
         let (first, first_tokens) = self.first.unwrap_or((now, 0));
         let decode_seconds = (now - first).as_secs_f64();
@@ -282,7 +250,10 @@ impl Active {
                 FinishReason::StopString(index) => self.stop.get(*index).cloned(),
                 _ => None,
             },
-            finish_reason: Finish::of(reason),
+            finish_reason: match reason {
+                FinishReason::Cancelled if self.is_late(begun) => Finish::Deadline,
+                reason => Finish::of(reason),
+            },
             error,
             text: self.text,
             token_ids: self.tokens,
@@ -291,10 +262,12 @@ impl Active {
             cached_tokens: stats.cached_tokens,
             passes: stats.passes,
             prompt_passes: stats.prompt_passes,
+            preempted: stats.preempted,
             drafted: stats.drafted,
             accepted: stats.accepted,
             acceptance_length: stats.acceptance_length(),
             acceptance_by_depth: stats.acceptance_by_depth(),
+            queue_seconds: (self.begun.unwrap_or(now) - self.submitted).as_secs_f64(),
             prompt_seconds: (first - self.submitted).as_secs_f64(),
             decode_seconds,
             tokens_per_second,

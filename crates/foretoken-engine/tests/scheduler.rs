@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foretoken_decode::budget::{CostModel, CostTable};
 use foretoken_decode::drafters::PromptLookup;
@@ -173,6 +174,27 @@ fn a_cancelled_request_ends_with_what_it_has() {
     assert!(outcome.was_cancelled());
     assert_eq!(outcome.token_ids.len(), seen);
     assert_eq!(outcome.text.len(), seen);
+}
+
+#[test]
+fn a_deadline_ends_a_request_with_what_it_has() {
+    let mut scheduler = scheduler(200);
+    let late = scheduler.submit(Request { deadline: Some(Duration::ZERO), ..request(&[1, 2], 150) }).unwrap();
+    let in_time =
+        scheduler.submit(Request { deadline: Some(Duration::from_secs(3600)), ..request(&[1, 2], 50) }).unwrap();
+    let mut outcomes = HashMap::new();
+    while scheduler
+        .step(&mut |event| {
+            if let Event::Finished { request, outcome } = event {
+                outcomes.insert(request, outcome);
+            }
+        })
+        .unwrap()
+    {}
+    assert_eq!(outcomes[&late].finish_reason, Finish::Deadline);
+    assert!(outcomes[&late].token_ids.is_empty());
+    assert_eq!(outcomes[&in_time].finish_reason, Finish::Length);
+    assert_eq!(scheduler.load().free_tokens, 800, "nothing is held at idle");
 }
 
 #[test]

@@ -160,20 +160,6 @@ impl PagedCache {
         }
     }
 
-    /// A new sequence that starts with the first `len` committed tokens of `parent` and shares their pages.
-    pub fn fork(&mut self, parent: SequenceId, len: usize) -> SequenceId {
-        let from = &self.sequences[&parent];
-        assert!(len <= from.committed, "a fork shares committed rows");
-        let pages = from.pages[..len.div_ceil(KEY_CHUNK)].to_vec();
-        for &page in &pages {
-            self.pages.holders[page as usize] += 1;
-        }
-        let id = self.open();
-        let fork = self.sequence_mut(id);
-        (fork.pages, fork.committed) = (pages, len);
-        id
-    }
-
     fn sequence_mut(&mut self, id: SequenceId) -> &mut Sequence {
         self.sequences.get_mut(&id).expect("the sequence is open")
     }
@@ -307,6 +293,22 @@ impl Cache for PagedCache {
     fn close(&mut self, id: SequenceId) {
         self.truncate(id, 0);
         self.sequences.remove(&id);
+    }
+
+    fn share(&mut self, from: SequenceId, len: usize, to: SequenceId) {
+        let source = &self.sequences[&from];
+        assert!(len <= source.committed, "only committed rows are shared");
+        let pages = source.pages[..len.div_ceil(KEY_CHUNK)].to_vec();
+        for &page in &pages {
+            self.pages.holders[page as usize] += 1;
+        }
+        let target = self.sequence_mut(to);
+        assert!(target.pages.is_empty(), "rows are shared with an empty sequence");
+        (target.pages, target.committed) = (pages, len);
+    }
+
+    fn free_tokens(&self) -> usize {
+        self.free_pages() * KEY_CHUNK
     }
 
     fn committed(&self, id: SequenceId) -> usize {

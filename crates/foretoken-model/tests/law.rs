@@ -114,7 +114,9 @@ impl Bed {
             1 => cache.truncate(sequences[pick], random.below(self.tokens.len())),
             2 if sequences.len() < 4 => {
                 let shared = random.below(cache.committed(sequences[pick]) + 1);
-                sequences.push(cache.fork(sequences[pick], shared));
+                let fork = cache.open();
+                cache.share(sequences[pick], shared, fork);
+                sequences.push(fork);
             }
             3 if sequences.len() > 1 => cache.close(sequences.swap_remove(pick)),
             _ => {}

@@ -101,6 +101,7 @@ pub fn answer(decoder: &mut ToyDecoder, requests: Vec<Request>) -> Vec<Output> {
             .expect("the loop keeps the target's rules");
     }
     assert!(decoder.is_idle());
+    decoder.forget_kept();
     assert_eq!(decoder.cache().pages_in_use(), 0, "every page is given back");
     for (output, prompt) in outputs.iter().zip(&prompts) {
         check_counts(output, prompt.len());

@@ -33,6 +33,8 @@ pub struct ToyCache {
     page_size: usize,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// `[page]`: sequences that hold it.
+    holders: Vec<usize>,
     entries: Vec<Entry>,
 }
 
@@ -44,7 +46,13 @@ impl ToyCache {
         for i in (1..free.len()).rev() {
             free.swap(i, rng.below(i + 1));
         }
-        Self { page_size, slots: vec![POISON; page_size * n_pages], free, entries: Vec::new() }
+        Self {
+            page_size,
+            slots: vec![POISON; page_size * n_pages],
+            free,
+            holders: vec![0; n_pages],
+            entries: Vec::new(),
+        }
     }
 
     /// Pages in use by any sequence.
@@ -65,12 +73,38 @@ impl ToyCache {
     /// Pages missing for `n_rows` more rows in a sequence.
     pub(crate) fn pages_missing(&self, sequence: SequenceId, n_rows: usize) -> usize {
         let entry = self.entry(sequence);
-        (entry.committed + n_rows).div_ceil(self.page_size).saturating_sub(entry.pages.len())
+        let missing = (entry.committed + n_rows).div_ceil(self.page_size).saturating_sub(entry.pages.len());
+        missing + usize::from(self.shared_tail(sequence).is_some())
+    }
+
+    /// The index of the page that the next row falls into, when it holds rows and another sequence holds it too.
+    fn shared_tail(&self, sequence: SequenceId) -> Option<usize> {
+        let entry = self.entry(sequence);
+        let index = entry.committed / self.page_size;
+        entry.pages.get(index).filter(|&&page| self.holders[page] > 1).map(|_| index)
+    }
+
+    /// Copies a page that is shared and about to be written.
+    fn own_tail(&mut self, sequence: SequenceId) {
+        if let Some(index) = self.shared_tail(sequence) {
+            let copy = self.take_page();
+            let page = std::mem::replace(&mut self.entries[sequence.0 as usize].pages[index], copy);
+            let start = page * self.page_size;
+            self.slots.copy_within(start..start + self.page_size, copy * self.page_size);
+            self.holders[page] -= 1;
+        }
+    }
+
+    fn take_page(&mut self) -> usize {
+        let page = self.free.pop().expect("pages were counted before");
+        self.holders[page] = 1;
+        page
     }
 
     /// Writes the rows of a tree as tentative; there are enough pages. `whole`: through all layers.
     pub(crate) fn stage(&mut self, sequence: SequenceId, tree: &TokenTree, whole: bool) {
         let committed = self.entry(sequence).committed;
+        self.own_tail(sequence);
         self.resize(sequence, committed + tree.len());
         for (node, row) in tree.nodes().iter().enumerate() {
             let slot = self.slot(sequence, committed + node);
@@ -125,20 +159,24 @@ impl ToyCache {
         entry
     }
 
-    /// Takes or frees pages so that a sequence has those of `len` slots, and poisons what it no longer holds.
+    /// Takes or frees pages so that a sequence has those of `len` slots, and poisons what nobody holds any longer.
     fn resize(&mut self, sequence: SequenceId, len: usize) {
-        let held = self.entry(sequence).pages.len() * self.page_size;
-        for index in len..held {
-            let slot = self.slot(sequence, index);
-            self.slots[slot] = POISON;
-        }
         let n_pages = len.div_ceil(self.page_size);
-        let entry = &mut self.entries[sequence.0 as usize];
-        while entry.pages.len() > n_pages {
-            self.free.insert(self.free.len() / 2, entry.pages.pop().expect("more than n_pages"));
+        while self.entry(sequence).pages.len() > n_pages {
+            let page = self.entries[sequence.0 as usize].pages.pop().expect("more than n_pages");
+            self.holders[page] -= 1;
+            if self.holders[page] == 0 {
+                self.slots[page * self.page_size..][..self.page_size].fill(POISON);
+                self.free.insert(self.free.len() / 2, page);
+            }
         }
-        while entry.pages.len() < n_pages {
-            entry.pages.push(self.free.pop().expect("pages were counted before"));
+        while self.entry(sequence).pages.len() < n_pages {
+            let page = self.take_page();
+            self.entries[sequence.0 as usize].pages.push(page);
+        }
+        if let Some(&last) = self.entry(sequence).pages.last().filter(|&&page| self.holders[page] == 1) {
+            let end = (last + 1) * self.page_size;
+            self.slots[end - (n_pages * self.page_size - len)..end].fill(POISON);
         }
     }
 }
@@ -156,6 +194,19 @@ impl Cache for ToyCache {
     fn close(&mut self, sequence: SequenceId) {
         self.truncate(sequence, 0);
         self.entries[sequence.0 as usize].open = false;
+    }
+
+    fn share(&mut self, from: SequenceId, len: usize, to: SequenceId) {
+        assert!(self.entry(to).pages.is_empty(), "rows are shared with an empty sequence");
+        assert!(len <= self.committed(from), "only committed rows are shared");
+        let pages = self.entry(from).pages[..len.div_ceil(self.page_size)].to_vec();
+        pages.iter().for_each(|&page| self.holders[page] += 1);
+        let entry = &mut self.entries[to.0 as usize];
+        (entry.pages, entry.committed) = (pages, len);
+    }
+
+    fn free_tokens(&self) -> usize {
+        self.free.len() * self.page_size
     }
 
     fn committed(&self, sequence: SequenceId) -> usize {

@@ -39,6 +39,18 @@ pub(crate) struct Candidate<'a> {
     pub left: usize,
 }
 
+/// What a pass runs and brings without any guess.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base {
+    /// Its rows.
+    pub shape: PassShape,
+    /// Its tokens, one for each sequence that draws.
+    pub tokens: usize,
+    /// Seconds that rows of prompts add. They are spent in any case, so guesses are weighed without them: beside a long
+    /// prompt any guess would look cheap.
+    pub prompts: f64,
+}
+
 /// What a pass is expected to bring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Promise {
@@ -46,7 +58,7 @@ pub struct Promise {
     pub guesses: usize,
     /// Tokens, with the one of each sequence that no guess brings.
     pub tokens: f64,
-    /// Seconds of the pass, without drafting.
+    /// Seconds of the pass, without drafting and prompts.
     pub seconds: f64,
 }
 
@@ -122,44 +134,31 @@ impl Budget {
         Self { cost, shared: SharedAcceptance::default(), offers: BinaryHeap::new(), chosen: Vec::new() }
     }
 
-    /// The guesses to run, `(bid, node)` with parents first, beside a pass of shape `base` that yields `base_tokens`
-    /// tokens without any guess; at most `max_rows`.
-    pub(crate) fn choose(
-        &mut self,
-        bids: &[Bid<'_>],
-        base: PassShape,
-        base_tokens: usize,
-        max_rows: usize,
-    ) -> (&[(usize, NodeId)], Weighed) {
-        let (weighed, likely) = self.weigh(bids, base, base_tokens, max_rows);
+    /// The guesses to run, `(bid, node)` with parents first, beside what is run in any case; at most `max_rows`.
+    pub(crate) fn choose(&mut self, bids: &[Bid<'_>], base: Base, max_rows: usize) -> (&[(usize, NodeId)], Weighed) {
+        let (weighed, likely) = self.weigh(bids, base, max_rows);
         // The costs of no guess and of more guesses may be mere belief.
         let untried = [weighed.plain.guesses].into_iter().chain(weighed.best.guesses + 1..=likely);
-        let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.rows + len));
+        let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.shape.rows + len));
         self.chosen.truncate(probe.unwrap_or(weighed.best.guesses));
         (&self.chosen, weighed)
     }
 
     /// What the proposals so far promise; leaves every guess looked at in `chosen`, the likeliest first. Also how many of
     /// them are not unlikely.
-    pub(crate) fn weigh(
-        &mut self,
-        bids: &[Bid<'_>],
-        base: PassShape,
-        base_tokens: usize,
-        max_rows: usize,
-    ) -> (Weighed, usize) {
+    pub(crate) fn weigh(&mut self, bids: &[Bid<'_>], base: Base, max_rows: usize) -> (Weighed, usize) {
         self.chosen.clear();
         self.choose_fixed_widths(bids, max_rows);
         let fixed = self.chosen.len();
         let context = self.chosen.iter().map(|&(bid, _)| bids[bid].context).sum::<usize>();
-        let mut shape = base.with_guesses(fixed, context);
+        let mut shape = base.shape.with_guesses(fixed, context);
 
         self.offers.clear();
         for (index, bid) in bids.iter().enumerate().filter(|(_, bid)| bid.policy == DraftPolicy::Budget) {
             self.offer_children(bid, index, bid.proposal.anchor(), 1.0);
         }
-        let tokens = base_tokens as f64;
-        let plain = Promise { guesses: fixed, tokens, seconds: self.cost.table().seconds(shape) };
+        let tokens = base.tokens as f64;
+        let plain = Promise { guesses: fixed, tokens, seconds: self.cost.table().seconds(shape) - base.prompts };
         let mut weighed = Weighed { plain, best: plain, all: plain };
         let mut likely = fixed;
         // The table may rise in steps, so a row that does not pay may be followed by some that do: look at every number
@@ -173,7 +172,7 @@ impl Budget {
             weighed.all = Promise {
                 guesses: self.chosen.len(),
                 tokens: weighed.all.tokens + offer.p,
-                seconds: self.cost.table().seconds(shape),
+                seconds: self.cost.table().seconds(shape) - base.prompts,
             };
             if weighed.all.rate() > weighed.best.rate() * Self::MARGIN {
                 weighed.best = weighed.all;
@@ -191,14 +190,13 @@ impl Budget {
         candidates: &[Candidate<'_>],
         source: Source,
         cost: DraftCost,
-        base: PassShape,
-        base_tokens: usize,
+        base: Base,
         so_far: Promise,
     ) -> usize {
         let mut best = (so_far.rate() * Self::MARGIN, 0);
         for depth in 1..=Self::DRAFT_DEPTH {
-            let mut promise = Promise { guesses: 0, tokens: base_tokens as f64, seconds: 0.0 };
-            let mut shape = base;
+            let mut promise = Promise { guesses: 0, tokens: base.tokens as f64, seconds: -base.prompts };
+            let mut shape = base.shape;
             for candidate in candidates {
                 let depth = depth.min(candidate.left.saturating_sub(1));
                 let gain = candidate.acceptance.expected(source, depth, &self.shared);

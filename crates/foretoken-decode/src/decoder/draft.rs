@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Decoder;
 use super::seat::Seat;
-use crate::budget::{Bid, Candidate, PassShape, Weighed, merge, source_of};
+use crate::budget::{Base, Bid, Candidate, PassShape, Weighed, merge, source_of};
 use crate::clock::Clock;
 use crate::drafters::{Draft, Limits};
 use crate::generation::Detokenize;
@@ -40,9 +40,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
     fn ask_if_worth_it(&mut self, index: usize) {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
-        let base = self.shape();
-        let base_tokens = self.base_tokens();
-        let so_far = self.weigh(base, base_tokens).best;
+        let base = self.base();
+        let so_far = self.weigh(base).best;
         let Self { seats, sequences, budget, .. } = self;
         let seat = &mut seats[index];
         let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
@@ -54,7 +53,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             })
             .collect();
         let cost = seat.cost.cost();
-        let mut depth = budget.depth_worth(&candidates, source_of(index), cost, base, base_tokens, so_far);
+        let mut depth = budget.depth_worth(&candidates, source_of(index), cost, base, so_far);
         if depth == 0 && !candidates.is_empty() {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
@@ -122,12 +121,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     /// Lets the budget choose which guesses are run.
     pub(super) fn choose(&mut self) -> Weighed {
-        let base = self.shape();
-        let base_tokens = self.base_tokens();
+        let base = self.base();
         let bidders = self.bidders();
         let bids: Vec<Bid<'_>> = bidders.iter().map(|&i| self.sequences[i].bid()).collect();
-        let room = self.room(base, bids.len());
-        let (chosen, weighed) = self.budget.choose(&bids, base, base_tokens, room);
+        let room = self.room(base.shape, bids.len());
+        let (chosen, weighed) = self.budget.choose(&bids, base, room);
         for &(bid, node) in chosen {
             self.sequences[bidders[bid]].run_guess(node);
         }
@@ -135,10 +133,10 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     }
 
     /// What the proposals so far promise.
-    fn weigh(&mut self, base: PassShape, base_tokens: usize) -> Weighed {
+    fn weigh(&mut self, base: Base) -> Weighed {
         let bids: Vec<Bid<'_>> = self.bidders().into_iter().map(|i| self.sequences[i].bid()).collect();
-        let room = self.room(base, bids.len());
-        self.budget.weigh(&bids, base, base_tokens, room).0
+        let room = self.room(base.shape, bids.len());
+        self.budget.weigh(&bids, base, room).0
     }
 
     /// Sequences of the batch with guesses to choose from.
@@ -147,9 +145,19 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self.batch.iter().copied().filter(|&i| bidding(&self.sequences[i])).collect()
     }
 
-    /// Tokens that the pass brings without guesses.
-    fn base_tokens(&self) -> usize {
-        self.batch.iter().filter(|&&i| self.sequences[i].decides()).count()
+    /// What the pass runs and brings without guesses.
+    fn base(&self) -> Base {
+        let shape = self.shape();
+        let mut drawing = PassShape::default();
+        for sequence in self.batch.iter().map(|&i| &self.sequences[i]).filter(|s| s.decides()) {
+            drawing = drawing.with_guesses(1, sequence.tokens.len());
+        }
+        let table = self.budget.cost.table();
+        let prompts = match drawing.rows {
+            0 => 0.0,
+            _ => (table.seconds(shape) - table.seconds(drawing)).max(0.0),
+        };
+        Base { shape, tokens: drawing.rows, prompts }
     }
 
     /// Most guesses of the pass.

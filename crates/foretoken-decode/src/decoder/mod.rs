@@ -1,7 +1,9 @@
 //! The loop: draft, trim, verify, decide, trim, commit, observe, for many sequences at once.
 
 mod draft;
+mod kept;
 mod phases;
+mod plan;
 mod room;
 mod seat;
 mod why;
@@ -20,9 +22,10 @@ use crate::generation::Detokenize;
 use crate::request::{FinishReason, Request, RequestError};
 use crate::sampler::{Scratch, TokenLogprobs};
 use crate::sequence::{RequestId, Sequence};
-use crate::target::{Cache, SequenceId, Target, TargetError, Work};
+use crate::target::{Cache, Target, TargetError, Work};
 use crate::trace::{Recorder, RequestStats};
 use crate::tree::{NodeId, Source};
+use kept::KeptRows;
 use seat::Seat;
 use why::Choice;
 
@@ -31,13 +34,21 @@ use why::Choice;
 pub struct DecoderOptions {
     /// Most rows of a pass; long prompts are run in chunks of at most this.
     pub max_rows: usize,
+    /// Most prompt rows of a pass that also draws tokens: others shall not wait long for theirs.
+    pub max_rows_beside: usize,
     /// Most guesses that a drafter may propose for a sequence, and most that a pass runs for all of them.
     pub max_draft: usize,
+    /// Most requests under way at once; others wait.
+    pub max_running: usize,
+    /// Tokens of room beyond its text that a request is let in with, and that those under way are left.
+    pub growth: usize,
+    /// Most finished requests whose rows stay cached; a full cache gives them up earlier.
+    pub max_kept: usize,
 }
 
 impl Default for DecoderOptions {
     fn default() -> Self {
-        Self { max_rows: 512, max_draft: 32 }
+        Self { max_rows: 512, max_rows_beside: 64, max_draft: 32, max_running: 32, growth: 32, max_kept: 64 }
     }
 }
 
@@ -56,18 +67,24 @@ pub struct Event<'a> {
     pub logprobs: &'a [TokenLogprobs],
     /// Counts so far.
     pub stats: &'a RequestStats,
-    /// Tokens in the cache.
-    pub cached: usize,
     /// Set on the last event.
     pub finish: Option<&'a FinishReason>,
     /// Why the guesses of this pass were chosen, when the choice is another kind than the pass before.
     pub why: Option<&'a str>,
-    /// On the last event of a request with `keep_cache`: the sequence that stays open, now the caller's.
-    pub kept: Option<SequenceId>,
 }
 
-/// Frees pages of a full cache that no request of the decoder uses.
-pub type Reclaim<Cache> = dyn FnMut(&mut Cache, usize) -> bool + Send;
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests under way.
+    pub running: usize,
+    /// Requests that wait for room.
+    pub waiting: usize,
+    /// Finished requests whose rows are kept.
+    pub kept: usize,
+    /// Tokens that the cache has room for beside all that it holds.
+    pub free_tokens: usize,
+}
 
 /// Decodes many requests over one target, plainly or with drafts: the text is the same.
 pub struct Decoder<T: Target, D, C> {
@@ -79,8 +96,8 @@ pub struct Decoder<T: Target, D, C> {
     seats: Vec<Seat<T>>,
     budget: Budget,
     recorder: Option<Box<dyn Recorder>>,
-    reclaim: Option<Box<Reclaim<T::Cache>>>,
-    /// Oldest first.
+    kept: KeptRows,
+    /// The highest priority first, then the oldest.
     sequences: Vec<Sequence>,
     /// Indices of the sequences in this pass.
     batch: Vec<usize>,
@@ -104,7 +121,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             seats: Vec::new(),
             budget: Budget::new(cost),
             recorder: None,
-            reclaim: None,
+            kept: KeptRows::default(),
             sequences: Vec::new(),
             batch: Vec::new(),
             scratch: RefCell::default(),
@@ -148,12 +165,6 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self
     }
 
-    /// Asked first when the cache is full, with the number of pages missing: whether it has freed any.
-    pub fn with_reclaim(mut self, reclaim: Box<Reclaim<T::Cache>>) -> Self {
-        self.reclaim = Some(reclaim);
-        self
-    }
-
     /// Takes a request in. It runs from the next step on, or when those before it have made room.
     pub fn admit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let context_size = self.target.context_size();
@@ -161,13 +172,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let asks = self.asks(&request.drafters)?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let sequence = request.cached.unwrap_or_else(|| self.cache.open());
-        // The last prompt token's row has to be run for its logits.
-        self.cache.truncate(sequence, request.prompt.len() - 1);
-        let mut state = Sequence::new(id, sequence, request, context_size, asks);
-        state.stats.cached_tokens = self.cache.committed(sequence);
-        state.waiting = self.sequences.iter().any(|s| s.waiting);
-        self.sequences.push(state);
+        let state = Sequence::new(id, self.cache.open(), request, context_size, asks);
+        let place = self.sequences.partition_point(|other| other.priority >= state.priority);
+        self.sequences.insert(place, state);
         Ok(id)
     }
 
@@ -211,8 +218,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             };
             drop(work);
             let TargetError::CacheFull { needed, free } = error else { return Err(error) };
-            let reclaim = self.reclaim.as_deref_mut();
-            room::make(&mut self.sequences, &mut self.batch, &mut self.cache, reclaim, needed, free);
+            if !self.kept.give_up(&mut self.cache) {
+                room::make(&mut self.sequences, &mut self.batch, &mut self.cache, needed, free);
+            }
             if self.batch.is_empty() {
                 self.deliver_finished(sink);
                 return Ok(true);
@@ -243,9 +251,16 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self.sequences.is_empty()
     }
 
-    /// Number of requests taken in and not ended.
-    pub fn n_requests(&self) -> usize {
-        self.sequences.len()
+    /// How much there is to do.
+    pub fn load(&self) -> Load {
+        let waiting = self.sequences.iter().filter(|s| s.waiting).count();
+        let running = self.sequences.len() - waiting;
+        Load { running, waiting, kept: self.kept.len(), free_tokens: self.cache.free_tokens() }
+    }
+
+    /// Gives up the cached rows of every finished request.
+    pub fn forget_kept(&mut self) {
+        while self.kept.give_up(&mut self.cache) {}
     }
 
     /// Costs and acceptance as known now.

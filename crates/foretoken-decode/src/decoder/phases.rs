@@ -1,4 +1,4 @@
-//! The parts of a step around the pass: which rows, which guesses, what to report.
+//! The parts of a step after the pass: what it cost, what to report, what is kept.
 
 use std::time::Duration;
 
@@ -11,35 +11,6 @@ use crate::target::{Cache, Target, Want};
 use crate::trace::PassTrace;
 
 impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
-    /// Fills the batch: sequences with one token to run first, then prompts as far as rows are left. False when there is
-    /// nothing to run.
-    pub(super) fn plan(&mut self) -> bool {
-        if self.sequences.iter().all(|s| s.waiting)
-            && let Some(oldest) = self.sequences.first_mut()
-        {
-            oldest.waiting = false;
-        }
-        self.batch.clear();
-        self.sequences.iter_mut().for_each(Sequence::sit_out);
-        let mut rows = self.options.max_rows;
-        for prompts in [false, true] {
-            for (index, sequence) in self.sequences.iter_mut().enumerate() {
-                let cached = self.cache.committed(sequence.sequence);
-                let is_prompt = sequence.tokens.len() - cached > 1;
-                if sequence.waiting || is_prompt != prompts || rows == 0 {
-                    continue;
-                }
-                sequence.plan(self.batch.len(), cached, rows);
-                rows -= sequence.tree.len();
-                self.batch.push(index);
-            }
-        }
-        if self.batch.is_empty() {
-            self.last_end = None;
-        }
-        !self.batch.is_empty()
-    }
-
     /// What the pass runs as planned so far.
     pub(super) fn shape(&self) -> PassShape {
         let mut shape = PassShape::default();
@@ -87,7 +58,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     pub(super) fn deliver(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
         for &index in &self.batch {
             let sequence = &self.sequences[index];
-            sink(sequence.event(self.cache.committed(sequence.sequence), self.why.as_deref()));
+            sink(sequence.event(self.why.as_deref()));
         }
         self.remove_finished();
     }
@@ -103,35 +74,32 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Events of sequences that ended outside a pass.
     pub(super) fn deliver_finished(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
         for sequence in self.sequences.iter().filter(|s| s.finish.is_some()) {
-            sink(sequence.event(self.cache.committed(sequence.sequence), None));
+            sink(sequence.event(None));
         }
         self.remove_finished();
     }
 
     fn remove_finished(&mut self) {
-        let before = self.sequences.len();
-        let Self { sequences, seats, cache, .. } = self;
+        let Self { sequences, seats, cache, kept, options, .. } = self;
         sequences.retain(|sequence| {
             let ended = sequence.finish.is_some();
             if ended {
                 seats.iter_mut().for_each(|seat| seat.drafter.forget(sequence.sequence));
-                if !sequence.keep_cache {
-                    cache.close(sequence.sequence);
+                match cache.committed(sequence.sequence) {
+                    cached @ 1.. if sequence.reuse => {
+                        let tokens = &sequence.tokens[..cached];
+                        kept.keep(cache, sequence.scope, sequence.sequence, tokens, options.max_kept);
+                    }
+                    _ => cache.close(sequence.sequence),
                 }
             }
             !ended
         });
-        // Its pages are free: let the oldest of those sent back try again.
-        if sequences.len() < before
-            && let Some(waiting) = sequences.iter_mut().find(|s| s.waiting)
-        {
-            waiting.waiting = false;
-        }
     }
 }
 
 impl Sequence {
-    fn event<'a>(&'a self, cached: usize, why: Option<&'a str>) -> Event<'a> {
+    fn event<'a>(&'a self, why: Option<&'a str>) -> Event<'a> {
         Event {
             request: self.id,
             tokens: &self.verdict.tokens,
@@ -139,10 +107,8 @@ impl Sequence {
             text: &self.generation.text,
             logprobs: &self.verdict.logprobs,
             stats: &self.stats,
-            cached,
             finish: self.finish.as_ref(),
             why,
-            kept: (self.finish.is_some() && self.keep_cache).then_some(self.sequence),
         }
     }
 

@@ -1,6 +1,6 @@
-//! What to do when the cache is full: run fewer rows, then send the youngest request back. It is computed again later.
+//! What to do when the cache is full of requests under way: run fewer rows, then send the last one back, whose rows are
+//! computed again later.
 
-use super::Reclaim;
 use crate::request::FinishReason;
 use crate::sequence::Sequence;
 use crate::target::{Cache, TargetError};
@@ -11,19 +11,15 @@ pub(super) fn make<C: Cache>(
     sequences: &mut [Sequence],
     batch: &mut Vec<usize>,
     cache: &mut C,
-    reclaim: Option<&mut Reclaim<C>>,
     needed: usize,
     free: usize,
 ) {
-    if reclaim.is_some_and(|reclaim| reclaim(cache, needed.saturating_sub(free).max(1))) {
-        return;
-    }
     let drafted = batch.iter().any(|&i| sequences[i].tree.len() > sequences[i].tree.given());
     if drafted {
         batch.iter().for_each(|&i| sequences[i].drop_guesses());
         return;
     }
-    let holds = |s: &Sequence, cache: &C| !s.waiting && cache.committed(s.sequence) > 0;
+    let holds = |s: &Sequence, cache: &C| cache.committed(s.sequence) > 0;
     let oldest = sequences.iter().position(|s| !s.waiting).expect("the batch is not empty");
     let youngest = (oldest + 1..sequences.len()).rev().find(|&i| holds(&sequences[i], cache) || batch.contains(&i));
     match youngest {
