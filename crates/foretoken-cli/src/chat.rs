@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let AnswerOptions { model, draft, .. } = &args.options;
     let file = model.open()?;
     if file.chat_template().is_none() {
-        return Err(CliError::NoChatTemplate { model: file.path().display().to_string() });
+        return Err(CliError::NoChatTemplate { model: printable(&file.name()) });
     }
     // Wrong options are told now, not after the first message: one token stands in for it.
     model.check(&file, &args.request(&file, vec![0])?)?;

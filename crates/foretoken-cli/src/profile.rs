@@ -1,8 +1,6 @@
 //! A profile: what `foretoken tune` has measured, to start from instead of from nothing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use foretoken_decode::budget::{AcceptanceTable, CostModel, CostTable, SharedAcceptance};
@@ -47,8 +45,7 @@ pub struct ModelId {
 impl ModelId {
     /// Of an engine's model.
     pub fn of(engine: &Engine, options: &ModelOptions) -> Result<Self, CliError> {
-        let path = engine.file().path();
-        let hash = hash(path).map_err(|error| CliError::File { action: "read", path: path.into(), error })?;
+        let hash = engine.file().gguf().fingerprint()?;
         let kept = format!("{:?} weights, {:?} keys and values", options.weights.weights(), options.kv_type.kv_type());
         Ok(Self { name: engine.file().name(), hash, kept })
     }
@@ -132,26 +129,6 @@ impl Valid {
     }
 }
 
-/// FNV-1a over a file's length, its beginning, where all names and sizes are, and pieces spread over the rest: enough to tell
-/// models apart, in a moment.
-fn hash(path: &Path) -> io::Result<String> {
-    const BEGINNING: u64 = 1 << 20;
-    const PIECES: u64 = 64;
-    const PIECE: u64 = 4096;
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let mut bytes = length.to_le_bytes().to_vec();
-    (&mut file).take(BEGINNING).read_to_end(&mut bytes)?;
-    for piece in 1..=PIECES {
-        file.seek(SeekFrom::Start(length.saturating_sub(PIECE) / PIECES * piece))?;
-        (&mut file).take(PIECE).read_to_end(&mut bytes)?;
-    }
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    Ok(format!("{hash:016x}"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -199,23 +176,5 @@ mod tests {
         ] {
             assert!(read(&text).unwrap_err().contains(word), "{word}");
         }
-    }
-
-    #[test]
-    fn any_part_of_a_file_changes_its_hash() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model");
-        let of = |bytes: &[u8]| {
-            fs::write(&path, bytes).unwrap();
-            hash(&path).unwrap()
-        };
-        let mut bytes = vec![7; 3 << 20];
-        let before = of(&bytes);
-        *bytes.last_mut().unwrap() = 8;
-        let after = of(&bytes);
-        assert_ne!(before, after);
-        bytes.pop();
-        assert_ne!(after, of(&bytes));
-        assert_eq!(of(&[]), of(&[]));
     }
 }

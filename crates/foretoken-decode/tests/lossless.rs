@@ -12,7 +12,7 @@
 
 use foretoken_decode::budget::{CostTable, DraftCost};
 use foretoken_decode::drafters::{
-    Blockwise, Companion, DraftModel, Drafter, ExitEarly, Grammar, Jacobi, Lookahead, LookaheadOptions, NoDraft,
+    Blockwise, Companion, DraftModel, Drafter, ExitEarly, Grammar, Jacobi, Lookahead, LookaheadOptions, Mtp, NoDraft,
     PromptLookup, PromptLookupOptions, Recall, Recycle, Suffix, WriterOptions,
 };
 use foretoken_decode::sampler::SamplerSettings;
@@ -61,12 +61,14 @@ fn drafters(model: &ToyModel, seed: u64) -> Vec<Drafters> {
         vec![Box::new(Lookahead::default())],
         vec![Box::new(Lookahead::new(LookaheadOptions { columns: 3, ngram: 3, guesses: 2 }))],
         vec![Box::new(Blockwise::default())],
+        vec![Box::new(Mtp::default())],
         vec![
             Box::new(Suffix::default()),
             Box::new(Recycle::default()),
             Box::new(Jacobi::new(4)),
             Box::new(Lookahead::default()),
             Box::new(Blockwise::default()),
+            Box::new(Mtp::default()),
         ],
     ]
 }

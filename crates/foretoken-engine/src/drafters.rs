@@ -1,8 +1,8 @@
 //! The drafters that exist for a model: those that need nothing but the text, and those that run a model.
 
 use foretoken_decode::budget::DraftCost;
-use foretoken_decode::drafters::{self, Companion, DraftModel, Drafter, ExitEarly, WriterOptions};
-use foretoken_decode::target::Target;
+use foretoken_decode::drafters::{self, Blockwise, Companion, DraftModel, Drafter, ExitEarly, Mtp, WriterOptions};
+use foretoken_decode::target::{Heads, Target};
 use foretoken_model::{LoadOptions, Model, Weights};
 
 use crate::by_text::ByText;
@@ -13,8 +13,9 @@ use crate::footprint::Footprint;
 use crate::load::{Loaded, Progress, file_bytes};
 use crate::pair::Pair;
 
-/// Names of the drafters that run a model. Only the first is there without being asked for.
-pub(crate) const WITH_A_MODEL: &[&str] = &["early_exit", "draft_model", "requantised"];
+/// Names of the drafters that run a model or a part of one. The first is there without being asked for, the next two where
+/// the model has prediction heads.
+pub(crate) const WITH_A_MODEL: &[&str] = &["early_exit", "mtp", "blockwise", "draft_model", "requantised"];
 
 /// Tokens that a draft model's cache holds beyond those of the target's: each sequence may begin a page for its draft.
 const DRAFT_ROOM: usize = 512;
@@ -69,6 +70,11 @@ impl Beside {
             let shallow = footprint.first_layers(n_layers, target.hyper().layers);
             let cost = shallow.draft_cost(options.isa, target.threads(), options.weights);
             all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
+        }
+        if target.n_heads() > 0 {
+            let cost = footprint.heads_cost(options.isa, target.threads(), options.weights, target.n_heads());
+            all.push(Box::new(Mtp::new(cost)));
+            all.push(Box::new(Blockwise::new(cost)));
         }
         if let Some((draft, pair)) = self.draft_model {
             let (companion, cost) = companion(&draft, Weights::AsStored, target, options, progress)?;

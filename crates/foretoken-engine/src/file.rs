@@ -1,6 +1,6 @@
 //! A model file before its weights are loaded: enough to turn text into tokens and to find out what is wrong with either.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,6 @@ use crate::load::DEFAULT_CONTEXT;
 
 /// An open model file with its tokenizer and chat template.
 pub struct ModelFile {
-    path: PathBuf,
     gguf: Gguf,
     hyper: Hyper,
     tokenizer: Arc<Tokenizer>,
@@ -29,22 +28,29 @@ pub struct ModelFile {
 impl ModelFile {
     /// Opens a GGUF file and reads everything but the weights.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
-        let gguf = Gguf::open(path)?;
+        Self::from_gguf(Gguf::open(path)?)
+    }
+
+    /// The same for a file whose header was read; it may be in memory.
+    pub fn from_gguf(gguf: Gguf) -> Result<Self, EngineError> {
         // Before the tokenizer: a model of another architecture most often has another kind of vocabulary too.
         let hyper = foretoken_model::check(&gguf)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let chat_template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
-        Ok(Self { path: path.to_owned(), gguf, hyper, tokenizer, chat_template, compiler: OnceLock::new() })
+        Ok(Self { gguf, hyper, tokenizer, chat_template, compiler: OnceLock::new() })
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it is; `None` for a file in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.gguf.path()
     }
 
     /// The model's name, from its metadata or its file's name.
     pub fn name(&self) -> String {
-        let from_file = || self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let from_file = || match self.path() {
+            Some(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            None => "a model in memory".into(),
+        };
         self.gguf.summary().name.unwrap_or_else(from_file)
     }
 

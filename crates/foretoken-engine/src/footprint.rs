@@ -3,7 +3,7 @@
 use foretoken_decode::budget::{CostTable, DraftCost, PassShape, Prior};
 use foretoken_formats::gguf::{Gguf, TensorInfo};
 use foretoken_kernels::Isa;
-use foretoken_model::{Hyper, KvShape, KvType, Weights};
+use foretoken_model::{HeadsInfo, Hyper, KvShape, KvType, Weights};
 
 /// Name of the tensor that tokens are looked up in; a model without an output head of its own multiplies with it too.
 const EMBEDDING: &str = "token_embd.weight";
@@ -23,6 +23,10 @@ pub struct Footprint {
     pub head_bytes: u64,
     /// Multiply-adds of a row with the output head.
     pub head_macs: u64,
+    /// Bytes of the prediction heads beside the first, which drafting alone reads.
+    pub prediction_bytes: u64,
+    /// Multiply-adds of a row with them.
+    pub prediction_macs: u64,
     /// Bytes of keys and values for each token of context, in all layers.
     pub kv_bytes_per_token: u64,
 }
@@ -38,6 +42,8 @@ impl Footprint {
             trunk_macs: 0,
             head_bytes: 0,
             head_macs: 0,
+            prediction_bytes: 0,
+            prediction_macs: 0,
             kv_bytes_per_token: kv.page_bytes() as u64 / foretoken_kernels::attention::KEY_CHUNK as u64,
         };
         let tied = gguf.find(HEAD).is_none();
@@ -45,7 +51,10 @@ impl Footprint {
             let bytes = memory_bytes(tensor, weights);
             footprint.packed_bytes += bytes;
             let macs = if tensor.shape.len() == 2 { tensor.n_elements() as u64 } else { 0 };
-            if tensor.name == HEAD || (tied && tensor.name == EMBEDDING) {
+            if HeadsInfo::owns(&tensor.name) {
+                footprint.prediction_bytes += bytes;
+                footprint.prediction_macs += macs;
+            } else if tensor.name == HEAD || (tied && tensor.name == EMBEDDING) {
                 footprint.head_bytes += bytes;
                 footprint.head_macs += macs;
             } else if tensor.name != EMBEDDING {
@@ -65,6 +74,16 @@ impl Footprint {
             depth: table.seconds(PassShape { rows: 1, logits_rows: 1, ..PassShape::default() }),
             lag: prior.trunk_macs / prior.macs_per_second,
         }
+    }
+
+    /// A first guess of what asking all of `n` prediction heads about a row takes.
+    pub fn heads_cost(&self, isa: Isa, threads: usize, weights: Weights, n: usize) -> DraftCost {
+        let rates = Rates::of(isa, threads, weights);
+        // A head without an unembedding of its own uses the first's, which is read once for all of them.
+        let macs = self.prediction_macs.max(self.head_macs * n as u64) as f64;
+        let read = (self.prediction_bytes as f64 / n as f64) / rates.bytes_per_second;
+        let call = self.head_bytes as f64 / rates.bytes_per_second;
+        DraftCost { call, depth: read.max(macs / n as f64 / rates.macs_per_second), lag: 0.0 }
     }
 
     /// The same model with the first `n` of `layers` layers alone.

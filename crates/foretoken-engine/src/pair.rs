@@ -1,5 +1,7 @@
 //! Whether one model can draft for another, by what is in their files.
 
+use std::path::Path;
+
 use foretoken_decode::TokenId;
 use foretoken_formats::tokenizer::Tokenizer;
 use foretoken_model::{KvType, Weights};
@@ -25,8 +27,10 @@ impl Pair {
     pub fn of(target: &ModelFile, draft: &ModelFile) -> Result<Self, EngineError> {
         let weight = |file: &ModelFile| Footprint::of(file.gguf(), file.hyper(), Weights::AsStored, KvType::F16);
         let (ours, theirs) = (weight(target).packed_bytes, weight(draft).packed_bytes);
-        let refused = |reason: String| Err(EngineError::Draft { model: draft.path().to_owned(), reason });
-        if target.path().canonicalize().ok() == draft.path().canonicalize().ok() {
+        let path = draft.path().map_or_else(|| draft.name().into(), Path::to_owned);
+        let refused = |reason: String| Err(EngineError::Draft { model: path.clone(), reason });
+        let place = |file: &ModelFile| file.path().and_then(|path| path.canonicalize().ok());
+        if place(target).is_some_and(|target| place(draft) == Some(target)) {
             return refused("it is the model itself".into());
         }
         if theirs >= ours {

@@ -9,6 +9,7 @@ mod attend;
 mod cache;
 mod error;
 mod forward;
+mod heads;
 mod hyper;
 mod load;
 mod model;
@@ -18,6 +19,7 @@ mod threads;
 
 pub use cache::{KvShape, PagedCache};
 pub use error::ModelError;
+pub use heads::{HeadKind, HeadsInfo};
 pub use hyper::Hyper;
 pub use load::{LoadOptions, Weights};
 pub use model::{Model, Results, check};

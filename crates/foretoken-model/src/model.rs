@@ -1,6 +1,6 @@
 //! A loaded model: the target of the decode loop.
 
-use foretoken_decode::target::{Cache, EarlyExit, Pass, Target, TargetError, Want, Work};
+use foretoken_decode::target::{Cache, EarlyExit, Heads, Pass, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::Isa;
@@ -10,6 +10,7 @@ use crate::arch::{self, Architecture};
 use crate::cache::{KvShape, PagedCache};
 use crate::error::ModelError;
 use crate::forward::{Buffers, Run};
+use crate::heads::PredictionHeads;
 use crate::hyper::Hyper;
 use crate::load::{LoadOptions, Loader};
 use crate::plan::Plan;
@@ -18,6 +19,7 @@ use crate::threads::Threads;
 /// A language model in memory, with the threads and buffers to run it.
 pub struct Model {
     weights: Box<dyn Architecture>,
+    heads: Option<PredictionHeads>,
     threads: Threads,
     isa: Isa,
     kv_type: KvType,
@@ -41,15 +43,21 @@ pub struct Results {
 /// Finds every fault of a model that its file's header shows: an unknown architecture, tensors that are missing, of
 /// another shape, or of a type without a kernel. Reads no weights.
 pub fn check(gguf: &Gguf) -> Result<Hyper, ModelError> {
-    let dry = || -> Result<Hyper, ModelError> { Ok(arch::find(gguf)?(&mut Loader::dry(gguf)?)?.hyper().clone()) };
-    dry().map_err(|error| error.about(gguf))
+    let loaded = Loader::dry(gguf).and_then(|loader| load(gguf, loader));
+    loaded.map(|(weights, _)| weights.hyper().clone()).map_err(|error| error.about(gguf))
+}
+
+fn load(gguf: &Gguf, mut loader: Loader<'_>) -> Result<(Box<dyn Architecture>, Option<PredictionHeads>), ModelError> {
+    let weights = arch::find(gguf)?(&mut loader)?;
+    let heads = PredictionHeads::load(&mut loader, weights.hyper())?;
+    Ok((weights, heads))
 }
 
 impl Model {
     /// Loads the weights of a file whose header was read. What [`check`] finds it finds too, but perhaps late.
     pub fn load(gguf: &Gguf, options: &LoadOptions<'_>) -> Result<Self, ModelError> {
-        let load = || arch::find(gguf)?(&mut Loader::new(gguf, options)?);
-        let weights = load().map_err(|error| error.about(gguf))?;
+        let loaded = Loader::new(gguf, options).and_then(|loader| load(gguf, loader));
+        let (weights, heads) = loaded.map_err(|error| error.about(gguf))?;
         let Hyper { context, hidden, vocab, .. } = *weights.hyper();
         let threads = options.threads.clone();
         let results = Results {
@@ -62,7 +70,7 @@ impl Model {
             vocab,
         };
         let context = if options.context == 0 { context } else { options.context };
-        Ok(Self { weights, threads, isa: options.isa, kv_type: options.kv_type, context, results })
+        Ok(Self { weights, heads, threads, isa: options.isa, kv_type: options.kv_type, context, results })
     }
 
     /// The model's sizes.
@@ -162,6 +170,18 @@ impl EarlyExit for Model {
     ) -> Result<&Results, TargetError> {
         assert!((1..=self.layers()).contains(&n_layers), "{n_layers} of {} layers", self.layers());
         self.run(n_layers, cache, work)
+    }
+}
+
+impl Heads for Model {
+    fn n_heads(&self) -> usize {
+        self.heads.as_ref().map_or(0, PredictionHeads::len)
+    }
+
+    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32] {
+        let Self { weights, heads, threads, isa, .. } = self;
+        let heads = heads.as_mut().expect("the model has heads");
+        heads.score(&threads.lock(), *isa, weights.unembedding(), n, hidden)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Faults that a file's header shows are errors before any weight is read.
 
+mod common;
+
 use std::path::Path;
 
-use foretoken_formats::gguf::{Gguf, GgufWriter};
-use foretoken_model::{ModelError, check};
+use common::{RandomHeads, copy, with_heads};
+use foretoken_formats::gguf::{GgmlType, Gguf, GgufWriter};
+use foretoken_model::{HeadKind, HeadsInfo, ModelError, check};
 
 /// The tiny llama with changes: tensors renamed and metadata replaced.
 fn changed(rename: impl Fn(&str) -> String, keys: &[(&str, &str)]) -> Gguf {
@@ -64,4 +67,26 @@ fn scaling_whose_angles_depend_on_the_length_is_refused_by_name() {
     assert!(error.starts_with("llama.rope.scaling.type is dynamic"), "{error}");
     let error = check(&changed(same, &[("llama.rope.scaling.type", "yarn")])).expect_err("no factor").to_string();
     assert!(error.contains("llama.rope.scaling.factor"), "{error}");
+}
+
+#[test]
+fn heads_that_cannot_be_run_are_named() {
+    let sound = with_heads("llama", RandomHeads { kind: "resblock", count: 4, ty: GgmlType::F32, own: |_| false });
+    assert!(check(&sound).is_ok());
+    assert_eq!(HeadsInfo::of(&sound).unwrap(), Some(HeadsInfo { kind: HeadKind::ResBlock, count: 3 }));
+    let with = |kind: &str, count: u32| {
+        let writer = copy(&sound).set("foretoken.heads.kind", kind).set("foretoken.heads.count", count);
+        check(&Gguf::from_bytes(writer.to_bytes()).unwrap()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(with("resblock", 1), Ok(()));
+    for (kind, count, words) in [
+        ("transformer", 4, "foretoken.heads.kind is transformer"),
+        ("magic", 4, "foretoken.heads.kind is magic"),
+        ("resblock", 0, "foretoken.heads.count is 0"),
+        ("resblock", 17, "foretoken.heads.count is 17"),
+        ("linear", 6, "head.5.linear.weight"),
+    ] {
+        let error = with(kind, count).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
 }

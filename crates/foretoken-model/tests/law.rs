@@ -4,10 +4,11 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Setup, feed, fixtures, load};
+use common::{RandomHeads, Setup, feed, fixtures, load, load_open, with_heads};
 use foretoken_decode::TokenId;
-use foretoken_decode::target::{Cache, Pass, SequenceId, Target, Want, Work};
+use foretoken_decode::target::{Cache, Heads, Pass, SequenceId, Target, Want, Work};
 use foretoken_decode::tree::{Source, TokenTree};
+use foretoken_formats::gguf::GgmlType;
 use foretoken_kernels::Isa;
 use foretoken_model::{KvType, Model, PagedCache, Weights};
 use foretoken_testkit::Rng;
@@ -148,6 +149,37 @@ fn every_thread_count_and_instruction_set_gives_the_same_bits() {
             let expected = first.get_or_insert_with(|| bed.expected.clone());
             let same = expected.iter().flatten().zip(bed.expected.iter().flatten());
             assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()), "{isa}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn the_scores_of_heads_do_not_depend_on_company_threads_or_instruction_set() {
+    for (kind, ty) in [("linear", GgmlType::F32), ("resblock", GgmlType::Q8_0)] {
+        let heads = RandomHeads { kind, count: 8, ty, own: |k| k % 3 == 0 };
+        let gguf = with_heads("llama", heads);
+        let mut first: Option<Vec<u32>> = None;
+        for isa in Isa::available() {
+            for threads in 1..=4 {
+                let mut model = load_open(&gguf, Setup { isa, threads, ..Setup::default() });
+                let width = model.hyper().hidden;
+                let (n, vocab) = (model.n_heads(), model.vocab_size());
+                let mut random = Rng::new(2);
+                let rows = 19;
+                let hidden: Vec<f32> = (0..rows * width).map(|_| random.below(4001) as f32 / 1000.0 - 2.0).collect();
+                let expected = model.score(n, &hidden).to_vec();
+                let bits: Vec<u32> = expected.iter().map(|score| score.to_bits()).collect();
+                assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{kind}, {isa}, {threads} threads");
+                for (start, len, n) in [(0, 1, n), (7, 1, 1), (3, 5, 4), (0, 12, n), (18, 1, 2)] {
+                    let scores = model.score(n, &hidden[start * width..(start + len) * width]);
+                    for (head, row) in (0..n).flat_map(|head| (0..len).map(move |row| (head, row))) {
+                        let alone = &scores[(head * len + row) * vocab..][..vocab];
+                        let whole = &expected[(head * rows + start + row) * vocab..][..vocab];
+                        let same = alone.iter().zip(whole).all(|(a, b)| a.to_bits() == b.to_bits());
+                        assert!(same, "{kind}, {isa}, {threads} threads: head {head} of row {}", start + row);
+                    }
+                }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod models;
 pub mod rng;
 pub mod sampling;
 pub mod script;
+pub mod tiny;
 pub mod toy;
 pub mod toy_cache;
 pub mod toy_text;

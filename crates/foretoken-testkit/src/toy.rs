@@ -65,7 +65,7 @@ pub struct ToyTarget {
     pub most_rows: usize,
     /// Moves on by what each pass costs.
     pub clock: Option<(ToyClock, CostTable)>,
-    head: Vec<f32>,
+    scores: Vec<f32>,
     pass: ToyPass,
 }
 
@@ -109,7 +109,7 @@ impl ToyTarget {
             early_rows: 0,
             most_rows: 0,
             clock: None,
-            head: Vec::new(),
+            scores: Vec::new(),
             pass: ToyPass::default(),
         }
     }
@@ -246,25 +246,39 @@ impl Heads for ToyTarget {
         self.model.heads.n
     }
 
-    fn head(&mut self, head: usize, hidden: &[f32]) -> &[f32] {
+    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32] {
+        assert!(n <= self.model.heads.n, "{n} of {} heads", self.model.heads.n);
+        self.scores.clear();
+        for head in 0..n {
+            for row in hidden.chunks_exact(self.hidden_len()) {
+                self.scores.extend(self.model.head(head, row));
+            }
+        }
+        &self.scores
+    }
+}
+
+impl ToyModel {
+    /// What a head says about a row: the model's logits after the likeliest tokens, or something else.
+    fn head(&self, head: usize, hidden: &[f32]) -> Vec<f32> {
         let mut position = hidden[0] as usize;
         let mut latest: Vec<u32> = hidden[1..].iter().filter(|&&x| x >= 0.0).map(|&x| x as u32).collect();
         let hash = latest.iter().fold(position as u64, |hash, &token| mix(hash ^ u64::from(token)));
+        let mut logits = Vec::new();
         for ahead in 0..=head + 1 {
-            self.head.clear();
-            self.model.logits(&latest, position, &mut self.head);
+            logits.clear();
+            self.logits(&latest, position, &mut logits);
             if ahead <= head {
-                let likeliest =
-                    (0..self.head.len()).max_by(|&a, &b| self.head[a].total_cmp(&self.head[b]).then(b.cmp(&a)));
+                let likeliest = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)));
                 latest.insert(0, likeliest.expect("a vocabulary") as u32);
                 position += 1;
             }
         }
-        let mistaken = (mix(hash + head as u64) >> 40) as f32 / (1u64 << 24) as f32 >= self.model.heads.hits;
+        let mistaken = (mix(hash + head as u64) >> 40) as f32 / (1u64 << 24) as f32 >= self.heads.hits;
         if mistaken {
-            self.head.reverse();
+            logits.reverse();
         }
-        &self.head
+        logits
     }
 }
 

@@ -23,6 +23,8 @@ struct Waiting<S> {
     path_p: f32,
     parent: NodeId,
     guess: Guess,
+    /// Its place among its siblings.
+    rank: usize,
     before: S,
 }
 
@@ -48,12 +50,12 @@ impl<S> Ord for Waiting<S> {
 }
 
 /// Fills a draft up to its limits. `guesses` says what may follow a node, given the state of the text that ends with it,
-/// each token once; `after` is the state one token further.
+/// each token once; `after` is the state one token further, given the token's place among them.
 pub(super) fn grow<S: Copy>(
     draft: &mut Draft<'_>,
     start: S,
     mut guesses: impl FnMut(&mut Draft<'_>, NodeId, S, &mut Vec<Guess>),
-    mut after: impl FnMut(S, TokenId) -> S,
+    mut after: impl FnMut(S, TokenId, usize) -> S,
 ) {
     let anchor = draft.tree.anchor();
     let deepest = draft.tree.nodes()[anchor].depth as usize + draft.limits.max_depth;
@@ -67,17 +69,23 @@ pub(super) fn grow<S: Copy>(
         {
             found.clear();
             guesses(draft, node, state, &mut found);
-            let known = found.iter().filter(|guess| (guess.token as usize) < draft.limits.vocab_size);
-            let children = known.map(|&guess| Waiting { path_p: path_p * guess.p, parent: node, guess, before: state });
-            waiting.extend(children.filter(|child| child.path_p >= LEAST));
+            let known = found.iter().enumerate().filter(|(_, g)| (g.token as usize) < draft.limits.vocab_size);
+            let child = |(rank, &guess): (usize, &Guess)| Waiting {
+                path_p: path_p * guess.p,
+                parent: node,
+                guess,
+                rank,
+                before: state,
+            };
+            waiting.extend(known.map(child).filter(|child| child.path_p >= LEAST));
         }
         if left == 0 {
             return;
         }
-        let Some(Waiting { path_p, parent, guess, before }) = waiting.pop() else { return };
+        let Some(Waiting { path_p, parent, guess, rank, before }) = waiting.pop() else { return };
         let node = draft.push(parent, guess.token, guess.p);
         left -= 1;
-        open = (left > 0).then(|| (node, path_p, after(before, guess.token)));
+        open = (left > 0).then(|| (node, path_p, after(before, guess.token, rank)));
     }
 }
 

@@ -1,14 +1,14 @@
 //! Blockwise parallel decoding (Stern et al. 2018, arXiv 1811.03115): prediction heads guess a block of tokens, the target
 //! verifies it, and the size of the block follows what it accepts.
 //!
-//! The heads' scores are drawn from with the request's own processors and noise, so at any temperature a block is right as
-//! often as the heads are.
+//! Beyond the paper: a block is as deep as its size, and as wide as the limits allow, since what is likely beside a head's
+//! first choice is as good a guess as a far one.
 
 use std::collections::HashMap;
 
-use super::rates::HitRates;
+use super::foresight::Foresight;
 use super::{Count, Draft, Drafter, Observation};
-use crate::TokenId;
+use crate::budget::DraftCost;
 use crate::target::{Heads, SequenceId};
 
 /// Smallest and largest block.
@@ -16,43 +16,34 @@ const SIZES: std::ops::RangeInclusive<usize> = 4..=16;
 /// Size of a sequence's first block.
 const FIRST_SIZE: usize = 8;
 
-/// Drafts what the target's own heads predict.
-#[derive(Debug)]
+/// Drafts what the target's own heads predict, in blocks.
+#[derive(Debug, Default)]
 pub struct Blockwise {
-    blocks: HashMap<SequenceId, Block>,
-    /// `[head]`: how often its guess comes true when those of the heads before it have.
-    rates: HitRates,
+    cost: DraftCost,
+    foresight: Foresight,
+    sizes: HashMap<SequenceId, usize>,
     /// `[size]`: blocks of this size verified.
     verified: [u64; *SIZES.end() + 1],
     grown: u64,
     shrunk: u64,
 }
 
-/// One sequence's block.
-#[derive(Debug)]
-struct Block {
-    size: usize,
-    /// Of the last row kept: what the heads start from.
-    hidden: Vec<f32>,
-    guesses: Vec<TokenId>,
-}
-
-impl Default for Blockwise {
-    fn default() -> Self {
-        let rates = HitRates::new((0..*SIZES.end()).map(|head| 0.7 / (1.0 + 0.2 * head as f32)));
-        Self { blocks: HashMap::new(), rates, verified: [0; _], grown: 0, shrunk: 0 }
-    }
-}
-
 impl Blockwise {
-    /// Sets the next size by how much of a block was accepted: all of it asks for more, less than half for less.
+    /// A drafter whose first guess of what the heads take is `cost`.
+    pub fn new(cost: DraftCost) -> Self {
+        Self { cost, ..Self::default() }
+    }
+
+    /// Sets the next size by how much of a block of depth `run` was accepted: all of it asks for more, less than half for
+    /// less.
     fn adapt(&mut self, sequence: SequenceId, run: usize, accepted: usize) {
-        let Some(block) = self.blocks.get_mut(&sequence) else { return };
-        if run == block.size && accepted == run && block.size < *SIZES.end() {
-            block.size += 2;
+        self.verified[run.min(*SIZES.end())] += 1;
+        let size = self.sizes.entry(sequence).or_insert(FIRST_SIZE);
+        if run == *size && accepted == run && *size < *SIZES.end() {
+            *size += 2;
             self.grown += 1;
-        } else if 2 * accepted < run && block.size > *SIZES.start() {
-            block.size -= 1;
+        } else if 2 * accepted < run && *size > *SIZES.start() {
+            *size -= 1;
             self.shrunk += 1;
         }
     }
@@ -63,43 +54,29 @@ impl<T: Heads> Drafter<T> for Blockwise {
         "blockwise"
     }
 
+    fn cost(&self) -> DraftCost {
+        self.cost
+    }
+
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, _cache: &mut T::Cache) {
-        for draft in drafts {
-            let Some(block) = self.blocks.get_mut(&draft.sequence) else { continue };
-            block.guesses.clear();
-            let limits = draft.limits;
-            let size = block.size.min(target.n_heads()).min(limits.max_nodes).min(limits.max_depth);
-            let mut node = draft.tree.anchor();
-            for head in 0..size {
-                let scores = target.head(head, &block.hidden);
-                let Ok(token) = draft.sample(node, scores) else { break };
-                block.guesses.push(token);
-                node = draft.push(node, token, self.rates.p(head));
+        let Self { foresight, sizes, .. } = self;
+        foresight.propose(drafts, target, |draft| *sizes.get(&draft.sequence).unwrap_or(&FIRST_SIZE));
+    }
+
+    fn observe(&mut self, seen: &mut [Observation<'_>]) {
+        for seen in seen.iter_mut().filter(|seen| !seen.verdict.tokens.is_empty()) {
+            self.foresight.observe(seen);
+            let depth = |node: usize| seen.tree.nodes()[node].depth as usize;
+            let anchor = depth(seen.tree.anchor());
+            let run = (seen.tree.given()..seen.tree.len()).map(|node| depth(node) - anchor).max();
+            if let Some(run) = run {
+                self.adapt(seen.sequence, run, seen.verdict.path.len() - seen.tree.given());
             }
         }
     }
 
-    fn observe(&mut self, seen: &mut [Observation<'_>]) {
-        for Observation { sequence, tree, rows, verdict, .. } in seen.iter().filter(|o| !o.verdict.tokens.is_empty()) {
-            let new = || Block { size: FIRST_SIZE, hidden: Vec::new(), guesses: Vec::new() };
-            let block = self.blocks.entry(*sequence).or_insert_with(new);
-            block.hidden.clear();
-            let last = verdict.path[verdict.path.len().min(tree.anchor() + verdict.tokens.len()) - 1];
-            block.hidden.extend_from_slice(rows.hidden(last));
-            let guesses = std::mem::take(&mut block.guesses);
-            let (mut run, mut node) = (0, tree.anchor());
-            while let Some(child) = guesses.get(run).and_then(|&token| tree.child(node, token)) {
-                (run, node) = (run + 1, child);
-            }
-            let accepted = guesses.iter().zip(&verdict.tokens).take_while(|(guess, token)| guess == token).count();
-            for head in 0..guesses.len().min(accepted + 1).min(verdict.tokens.len()) {
-                self.rates.observe(head, head < accepted);
-            }
-            if run > 0 {
-                self.verified[run.min(*SIZES.end())] += 1;
-                self.adapt(*sequence, run, accepted.min(run));
-            }
-        }
+    fn bytes(&self) -> usize {
+        self.foresight.bytes()
     }
 
     fn counts(&self) -> Vec<Count> {
@@ -111,10 +88,11 @@ impl<T: Heads> Drafter<T> for Blockwise {
     }
 
     fn forget(&mut self, sequence: SequenceId) {
-        self.blocks.remove(&sequence);
+        self.foresight.forget(sequence);
+        self.sizes.remove(&sequence);
     }
 
     fn unlearn(&mut self) {
-        *self = Self::default();
+        (self.verified, self.grown, self.shrunk) = Default::default();
     }
 }

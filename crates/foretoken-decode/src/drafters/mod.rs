@@ -8,9 +8,11 @@ mod blockwise;
 mod companion;
 mod draft_model;
 mod early_exit;
+mod foresight;
 mod grammar;
 mod jacobi;
 mod lookahead;
+mod mtp;
 mod none;
 mod prompt_lookup;
 mod rates;
@@ -27,6 +29,7 @@ pub use early_exit::ExitEarly;
 pub use grammar::Grammar;
 pub use jacobi::Jacobi;
 pub use lookahead::{Lookahead, LookaheadOptions};
+pub use mtp::Mtp;
 pub use none::NoDraft;
 pub use prompt_lookup::{PromptLookup, PromptLookupOptions};
 pub use recall::Recall;
@@ -160,6 +163,12 @@ impl Draft<'_> {
         let token = sample.token;
         samples.push(sample);
         Ok(token)
+    }
+
+    /// Whether the request's acceptor judges samples, so that a chain from [`Draft::sample`] is worth more than guesses at
+    /// the target's draw.
+    pub fn takes_samples(&self) -> bool {
+        self.samples.is_some()
     }
 
     /// Adds a guess below `parent`, which must be the anchor or a guess of this tree.

@@ -2,6 +2,7 @@
 //!
 //! Written from the specification in ggml's `docs/gguf.md`.
 
+mod fingerprint;
 mod header;
 mod metadata;
 mod source;
@@ -9,6 +10,7 @@ mod summary;
 mod types;
 mod write;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 pub use metadata::{Metadata, Numbers, Strings, Value, ValueType};
@@ -78,8 +80,9 @@ impl Gguf {
         Ok(gguf)
     }
 
-    /// The same for a file in memory.
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, FormatError> {
+    /// The same for a file in memory, or one that is part of the program.
+    pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, FormatError> {
+        let bytes = bytes.into();
         let len = bytes.len() as u64;
         Self::read_header(Source::Bytes(bytes), len)
     }

@@ -1,5 +1,6 @@
 //! Where the bytes come from: positioned reads that survive a file cut short by someone else.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use crate::FormatError;
 #[derive(Debug)]
 pub(super) enum Source {
     File(File),
-    Bytes(Vec<u8>),
+    Bytes(Cow<'static, [u8]>),
 }
 
 impl Source {

@@ -142,3 +142,33 @@ fn the_embedding_must_have_a_row_for_each_token() {
         "{message}"
     );
 }
+
+/// A vocabulary whose token `b` is the byte `b`, but for token 0, which ends a text.
+fn byte_metadata() -> Metadata {
+    let mut tokens: Vec<String> = bytes::ALPHABET.iter().map(char::to_string).collect();
+    tokens[0] = "<|endoftext|>".into();
+    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
+    let mut metadata = Metadata::default();
+    metadata.insert("tokenizer.ggml.model", "gpt2".into());
+    metadata.insert("tokenizer.ggml.pre", "gpt-2".into());
+    metadata.insert("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>().into());
+    metadata.insert("tokenizer.ggml.token_type", Numbers::from_i32(&kinds).into());
+    metadata.insert("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>().into());
+    metadata.insert("tokenizer.ggml.eos_token_id", 0u32.into());
+    metadata
+}
+
+#[test]
+fn a_byte_vocabulary_s_tokens_are_the_text_s_bytes() {
+    let tokenizer = Tokenizer::from_metadata(&byte_metadata()).unwrap();
+    assert_eq!((tokenizer.vocab_size(), tokenizer.end_of_generation()), (256, &[0][..]));
+    let every: String = (1..0x2_0000u32).step_by(7).filter_map(char::from_u32).collect();
+    for text in ["", "def f(x):\n\treturn x\r\n", "naïve 日本語 🦊", "<|endoftext|>", "a\u{a0}b\u{ad}", &every] {
+        let ids = tokenizer.encode(text, Special::AsText).unwrap();
+        assert!(ids.iter().map(|&id| id as u8).eq(text.bytes()), "{text:?}");
+        assert_eq!(tokenizer.decode(&ids), text);
+    }
+    assert_eq!(tokenizer.encode("a<|endoftext|>b", Special::Parse).unwrap(), [97, 0, 98]);
+    // There is no token for the byte 0: it vanishes, like any byte that a vocabulary lacks.
+    assert_eq!(tokenizer.encode("a\0b", Special::AsText).unwrap(), [97, 98]);
+}

@@ -80,6 +80,10 @@ impl Architecture for Llama {
         &self.hyper
     }
 
+    fn unembedding(&self) -> &Matrix {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
     fn forward(&self, run: &mut Run<'_>, n_layers: usize) {
         run.embed(&self.embedding, &self.rope);
         for (index, layer) in self.layers.iter().take(n_layers).enumerate() {
@@ -93,6 +97,6 @@ impl Architecture for Llama {
             run.gate_up(&layer.gate, &layer.up, &layer.down.weights);
             run.add_projected(&layer.down);
         }
-        run.finish(&self.norm, self.head.as_ref().unwrap_or(&self.embedding));
+        run.finish(&self.norm, self.unembedding());
     }
 }

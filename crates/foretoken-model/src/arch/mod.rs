@@ -4,6 +4,7 @@ mod llama;
 mod qwen2;
 
 use foretoken_formats::gguf::Gguf;
+use foretoken_kernels::matmul::Matrix;
 
 use crate::error::ModelError;
 use crate::forward::Run;
@@ -14,6 +15,9 @@ use crate::load::Loader;
 pub(crate) trait Architecture: Send + Sync {
     /// Its sizes.
     fn hyper(&self) -> &Hyper;
+
+    /// What turns a hidden state behind the last norm into logits: `[vocab][hidden]`.
+    fn unembedding(&self) -> &Matrix;
 
     /// Runs the rows of a pass through the first `n_layers` layers and the head.
     fn forward(&self, run: &mut Run<'_>, n_layers: usize);

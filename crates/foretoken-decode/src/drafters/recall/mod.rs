@@ -97,7 +97,7 @@ impl<T: Target> Drafter<T> for Recall {
                 evidence.hear(&place, judge, &mut draft.draw, (draft.tree, node), ear);
                 out.extend(ear.named.iter().take(MOST_GUESSES).map(|n| Guess { token: n.token, p: n.p }));
             };
-            grow(draft, current.end(draft.tokens), guesses, |place, token| evidence.after(place, token));
+            grow(draft, current.end(draft.tokens), guesses, |place, token, _| evidence.after(place, token));
         }
     }
 

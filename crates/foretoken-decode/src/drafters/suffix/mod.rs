@@ -131,7 +131,7 @@ impl<T: Target> Drafter<T> for Suffix {
                 let likely = known.iter().map(|k| Guess { token: k.token, p: k.p });
                 as_drawn(&mut draft.draw, draft.tree, node, likely, candidates, out);
             };
-            grow(draft, text.matches(), guesses, |matches, token| sources.advance(matches, token));
+            grow(draft, text.matches(), guesses, |matches, token, _| sources.advance(matches, token));
         }
     }
 

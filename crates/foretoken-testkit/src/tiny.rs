@@ -1,0 +1,110 @@
+//! A tiny byte model with prediction heads, as a file: random, but given to repeating itself, so that heads are often right.
+
+use foretoken_formats::gguf::{GgmlType, GgufWriter, Numbers, Strings};
+
+use crate::rng::Rng;
+
+const WIDTH: usize = 64;
+const HEAD_DIM: usize = 32;
+const FEED_FORWARD: usize = 96;
+const LAYERS: usize = 2;
+const VOCAB: usize = 256;
+/// Most tokens of a sequence.
+pub const CONTEXT: usize = 512;
+
+/// The bytes of a GGUF file with `n_heads` heads of this kind (`linear` or `resblock`), the model's own included. The last has
+/// an unembedding of its own.
+pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
+    let size = |n: usize| n as u32;
+    let file = GgufWriter::new()
+        .set("general.architecture", "llama")
+        .set("general.name", "tiny bytes")
+        .set("llama.context_length", size(CONTEXT))
+        .set("llama.embedding_length", size(WIDTH))
+        .set("llama.block_count", size(LAYERS))
+        .set("llama.feed_forward_length", size(FEED_FORWARD))
+        .set("llama.attention.head_count", size(WIDTH / HEAD_DIM))
+        .set("llama.attention.head_count_kv", 1u32)
+        .set("llama.attention.layer_norm_rms_epsilon", 1e-5f32)
+        .set("llama.rope.dimension_count", size(HEAD_DIM))
+        .set("llama.vocab_size", size(VOCAB))
+        .set("foretoken.heads.kind", kind)
+        .set("foretoken.heads.count", n_heads);
+    let mut tensors = Tensors { file: with_byte_vocabulary(file), rng: Rng::new(seed) };
+    tensors.matrix("token_embd.weight", WIDTH, VOCAB, 1.0);
+    for layer in 0..LAYERS {
+        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+        tensors.vector(&name("attn_norm"), WIDTH, 1.0);
+        tensors.matrix(&name("attn_q"), WIDTH, WIDTH, 0.3);
+        tensors.matrix(&name("attn_k"), WIDTH, HEAD_DIM, 0.3);
+        tensors.matrix(&name("attn_v"), WIDTH, HEAD_DIM, 0.2);
+        tensors.matrix(&name("attn_output"), WIDTH, WIDTH, 0.1);
+        tensors.vector(&name("ffn_norm"), WIDTH, 1.0);
+        tensors.matrix(&name("ffn_gate"), WIDTH, FEED_FORWARD, 0.2);
+        tensors.matrix(&name("ffn_up"), WIDTH, FEED_FORWARD, 0.2);
+        tensors.matrix(&name("ffn_down"), FEED_FORWARD, WIDTH, 0.1);
+    }
+    // What comes out is near the token's own embedding, which multiplies it: the token itself is likely to come again.
+    tensors.vector("output_norm.weight", WIDTH, 0.18);
+    for k in 2..=n_heads {
+        let identity = f32::from(u8::from(kind == "linear"));
+        tensors.diagonal(&format!("head.{k}.linear.weight"), WIDTH, identity, 0.05);
+        if kind == "resblock" {
+            tensors.vector(&format!("head.{k}.linear.bias"), WIDTH, 0.01);
+        }
+        if k == n_heads {
+            tensors.matrix(&format!("head.{k}.output.weight"), WIDTH, VOCAB, 1.0);
+        }
+    }
+    tensors.file.to_bytes()
+}
+
+/// GPT-2's characters for bytes and no merges; token 0 ends a text.
+fn with_byte_vocabulary(file: GgufWriter) -> GgufWriter {
+    let itself = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut others = (0x100..).filter_map(char::from_u32);
+    let character = |byte: u8| if itself(&byte) { byte as char } else { others.next().expect("there are enough") };
+    let mut tokens: Vec<String> = (0..=255).map(character).map(String::from).collect();
+    tokens[0] = "<|endoftext|>".into();
+    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
+    file.set("tokenizer.ggml.model", "gpt2")
+        .set("tokenizer.ggml.pre", "gpt-2")
+        .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
+        .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
+        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
+        .set("tokenizer.ggml.eos_token_id", 0u32)
+        .set("tokenizer.ggml.add_bos_token", false)
+}
+
+struct Tensors {
+    file: GgufWriter,
+    rng: Rng,
+}
+
+impl Tensors {
+    /// Numbers between -1 and 1.
+    fn random(&mut self) -> f32 {
+        self.rng.below(20_001) as f32 / 10_000.0 - 1.0
+    }
+
+    fn add(&mut self, name: &str, shape: &[usize], values: Vec<f32>) {
+        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.file = std::mem::take(&mut self.file).tensor(name, shape, GgmlType::F32, bytes);
+    }
+
+    fn matrix(&mut self, name: &str, n_in: usize, n_out: usize, scale: f32) {
+        let values = (0..n_in * n_out).map(|_| self.random() * scale).collect();
+        self.add(name, &[n_in, n_out], values);
+    }
+
+    fn vector(&mut self, name: &str, n: usize, value: f32) {
+        let values = (0..n).map(|_| value * (1.0 + 0.1 * self.random())).collect();
+        self.add(name, &[n], values);
+    }
+
+    fn diagonal(&mut self, name: &str, n: usize, value: f32, scale: f32) {
+        let on = |i: usize| if i / n == i % n { value } else { 0.0 };
+        let values = (0..n * n).map(|i| on(i) + self.random() * scale).collect();
+        self.add(name, &[n, n], values);
+    }
+}
