@@ -14,7 +14,7 @@ fn companion(model: &ToyModel, pages: usize) -> Companion<ToyTarget> {
 /// Follows a text to its end and checks the logits there; returns the rows that it took.
 fn follow(companion: &mut Companion<ToyTarget>, sequence: SequenceId, text: &[TokenId]) -> usize {
     let before = companion.model().rows;
-    assert!(companion.set_text(sequence, text));
+    assert!(companion.set_text(sequence, 0, text));
     check_end(companion, sequence);
     companion.model().rows - before
 }
@@ -53,6 +53,11 @@ fn only_what_is_missing_is_run() {
     assert_eq!(follow(&mut companion, a, &came), 24);
     companion.forget(a);
     companion.forget(b);
+    // What another scope wrote makes nothing faster.
+    let before = companion.model().rows;
+    assert!(companion.set_text(b, 1, &came[..15]));
+    check_end(&mut companion, b);
+    assert_eq!(companion.model().rows - before, 15);
     assert_eq!(companion.retired(), &[]);
 }
 
@@ -61,7 +66,7 @@ fn many_texts_share_a_pass() {
     let mut companion = companion(&ToyModel::default(), 64);
     let sequences: Vec<SequenceId> = (0..3).map(SequenceId).collect();
     for &sequence in &sequences {
-        companion.set_text(sequence, &[sequence.0 + 1]);
+        companion.set_text(sequence, 0, &[sequence.0 + 1]);
     }
     let mut seen = Vec::new();
     companion.run(&sequences, |i, _| seen.push(i));
@@ -95,18 +100,18 @@ fn what_does_not_fit_is_given_up_and_counted() {
     companion.run(&[old, new], |i, _| seen.push(i));
     assert_eq!(seen, [0], "the later one gives way");
     assert_eq!(reasons(&companion), [("the draft model's cache is full", 1)]);
-    assert!(!companion.set_text(new, &[3; 13]), "and stays away");
+    assert!(!companion.set_text(new, 0, &[3; 13]), "and stays away");
     companion.forget(new);
-    assert!(companion.set_text(new, &[3]), "until its name is used again");
+    assert!(companion.set_text(new, 0, &[3]), "until its name is used again");
 
-    assert!(!companion.set_text(old, &[2; 31]));
-    assert!(!companion.set_text(new, &[12]));
+    assert!(!companion.set_text(old, 0, &[2; 31]));
+    assert!(!companion.set_text(new, 0, &[12]));
     let wanted = [
         "the text is longer than the draft model's context",
         "the text has a token that the draft model does not know",
     ];
     assert_eq!(reasons(&companion)[1..], wanted.map(|reason| (reason, 1)));
-    companion.set_text(idle, &[1; 29]);
+    companion.set_text(idle, 0, &[1; 29]);
     assert!(companion.append(idle, 1));
     assert!(!companion.append(idle, 1), "the context is full");
 }

@@ -30,6 +30,8 @@ pub struct Companion<M: Target> {
 #[derive(Debug)]
 struct Followed {
     own: SequenceId,
+    /// Only texts of the same scope may start from its rows.
+    scope: u64,
     text: Vec<TokenId>,
 }
 
@@ -61,10 +63,11 @@ impl<M: Target> Companion<M> {
     }
 
     /// Sets a sequence's text, at least one token, the last of which is to be run again even if it is cached. False when
-    /// the sequence has been given up, which it is when the text does not fit the model.
-    pub fn set_text(&mut self, sequence: SequenceId, text: &[TokenId]) -> bool {
+    /// the sequence has been given up, which it is when the text does not fit the model. Texts of other scopes do not make
+    /// it faster.
+    pub fn set_text(&mut self, sequence: SequenceId, scope: u64, text: &[TokenId]) -> bool {
         if !self.followed.contains_key(&sequence) {
-            let followed = self.start(text);
+            let followed = self.start(scope, text);
             self.followed.insert(sequence, Some(followed));
         }
         let Some(followed) = self.followed.get_mut(&sequence).and_then(Option::as_mut) else { return false };
@@ -157,11 +160,12 @@ impl<M: Target> Companion<M> {
     }
 
     /// Takes over the rows of the text that began most alike, or starts from none.
-    fn start(&mut self, text: &[TokenId]) -> Followed {
-        let best = (0..self.idle.len()).max_by_key(|&i| common(&self.idle[i].text, text));
+    fn start(&mut self, scope: u64, text: &[TokenId]) -> Followed {
+        let ours = (0..self.idle.len()).filter(|&i| self.idle[i].scope == scope);
+        let best = ours.max_by_key(|&i| common(&self.idle[i].text, text));
         let alike = best.filter(|&i| common(&self.idle[i].text, text) > 0);
         let taken = alike.and_then(|i| self.idle.remove(i));
-        taken.unwrap_or_else(|| Followed { own: self.cache.open(), text: Vec::new() })
+        taken.unwrap_or_else(|| Followed { own: self.cache.open(), scope, text: Vec::new() })
     }
 
     /// After a pass that could not be run: drops the rows of texts that are over, then of those that are not to be run now,

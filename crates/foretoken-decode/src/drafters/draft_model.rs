@@ -32,7 +32,7 @@ where
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
         let wanted = drafts.iter().enumerate().filter(|(_, draft)| Writer::wants(draft));
-        let followed = wanted.filter(|(_, draft)| self.companion.set_text(draft.sequence, draft.tokens));
+        let followed = wanted.filter(|(_, draft)| self.companion.set_text(draft.sequence, draft.scope, draft.tokens));
         let which = followed.map(|(index, _)| index).collect();
         self.writer.write(drafts, which, &mut self.companion);
     }
@@ -47,8 +47,8 @@ where
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
         // Rolls back what did not come, and keeps what did.
-        for Observation { sequence, tokens, .. } in seen {
-            self.companion.set_text(*sequence, tokens);
+        for Observation { sequence, scope, tokens, .. } in seen {
+            self.companion.set_text(*sequence, *scope, tokens);
         }
     }
 

@@ -81,11 +81,11 @@ impl ByText {
     }
 
     /// Makes the companion follow a text; false when it cannot stand at its end.
-    fn follow(&mut self, sequence: SequenceId, tokens: &[TokenId]) -> bool {
+    fn follow(&mut self, sequence: SequenceId, scope: u64, tokens: &[TokenId]) -> bool {
         let text = self.texts.entry(sequence).or_default();
         text.follow(tokens, &self.target, &self.draft);
         let told = text.tokens(&self.draft).filter(|told| !told.is_empty());
-        told.is_some_and(|told| self.companion.set_text(sequence, &told))
+        told.is_some_and(|told| self.companion.set_text(sequence, scope, &told))
     }
 }
 
@@ -121,7 +121,7 @@ impl<T: Target> Drafter<T> for ByText {
         let mut stories = Vec::new();
         for (index, draft) in drafts.iter().enumerate() {
             let wanted = draft.limits.max_nodes.min(draft.limits.max_depth) > 0;
-            if wanted && self.follow(draft.sequence, draft.tokens) {
+            if wanted && self.follow(draft.sequence, draft.scope, draft.tokens) {
                 stories.push(Story { draft: index, text: Vec::new(), ends: Vec::new(), p: 1.0, last: NONE });
             }
         }
@@ -151,8 +151,8 @@ impl<T: Target> Drafter<T> for ByText {
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
-        for Observation { sequence, tokens, .. } in seen {
-            self.follow(*sequence, tokens);
+        for Observation { sequence, scope, tokens, .. } in seen {
+            self.follow(*sequence, *scope, tokens);
         }
     }
 
