@@ -63,11 +63,18 @@ pub fn run() -> Result {
         return Err("git ls-files failed; the file checks need a git checkout".into());
     }
     let mut faults = Vec::new();
+    let (mut code, mut promises) = (String::new(), String::new());
     for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
         // A file deleted in the working tree is still listed.
         let Ok(bytes) = fs::read(root.join(path)) else { continue };
         faults.extend(faults_of(path, &bytes));
+        match path {
+            PROMISES => promises.push_str(&String::from_utf8_lossy(&bytes)),
+            path if RUST(path) => code.push_str(&String::from_utf8_lossy(&bytes)),
+            _ => {}
+        }
     }
+    faults.extend(missing_tests(&promises, &code));
     match faults.len() {
         0 => Ok(()),
         n => Err(format!("{n} fault(s)\n{}", faults.join("\n"))),
@@ -98,6 +105,21 @@ fn faults_of(path: &str, bytes: &[u8]) -> Vec<String> {
     faults
 }
 
+/// The page that says which test tries what.
+const PROMISES: &str = "docs/faults.md";
+
+/// Tests that the page names, in backticks and without a gap, and that no Rust file has.
+fn missing_tests(page: &str, code: &str) -> Vec<String> {
+    let is_name = |word: &&str| {
+        word.contains('_') && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
+    };
+    let names = page.split('`').skip(1).step_by(2).filter(is_name);
+    names
+        .filter(|name| !code.contains(&format!("fn {name}(")))
+        .map(|name| format!("  {PROMISES}: `{name}` is no function here"))
+        .collect()
+}
+
 /// The repository's root: the folder above this package.
 pub fn root() -> PathBuf {
     let package = env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
@@ -106,7 +128,7 @@ pub fn root() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::faults_of;
+    use super::{faults_of, missing_tests};
 
     #[test]
     fn a_clean_file_has_no_faults() {
@@ -123,5 +145,13 @@ mod tests {
         assert!(faults[2].contains("clock.rs:3:") && faults[2].contains("clock or network"));
         // The clock is free to other crates.
         assert_eq!(faults_of("crates/foretoken-engine/src/clock.rs", text.as_bytes()).len(), 2);
+    }
+
+    #[test]
+    fn a_page_may_only_name_tests_that_are_there() {
+        let page = "| a fault | `it_is_there`, `it_is_not`, `..._of_many`, `cargo test` |";
+        let faults = missing_tests(page, "fn it_is_there() {}");
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].contains("`it_is_not`"), "{faults:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! The law on real models: whatever drafts, however wide, in whatever batch, on however many threads, the same tokens.
 //!
 //! A seeded sample of the matrix prompts x sampler settings x draft policies x batches x threads x prompt chunks x K/V
-//! types, against plain decoding of each request alone. `FORETOKEN_LONG=1` runs a larger sample and a larger model too.
+//! types x cached rows x little room, against plain decoding of each request alone. `FORETOKEN_LONG=1` runs a larger
+//! sample and a larger model too.
 
 use std::collections::HashMap;
 
@@ -73,6 +74,10 @@ impl Cell {
             logprobs: Some(2),
             draft,
             drafters,
+            // Half of them start from what others have cached, in scopes of two.
+            reuse: self.seed == 1,
+            scope: (self.sampler % 2) as u64,
+            priority: (self.prompt % 2) as i32,
             ..Request::new(prompt)
         }
     }
@@ -109,6 +114,8 @@ fn open(name: &str, threads: usize, prompt_rows: usize, kv_type: KvType) -> Opti
     let options = EngineOptions {
         threads: Some(threads),
         prompt_rows,
+        // Some have to wait for room, or are sent back.
+        cache_tokens: (prompt_rows == 64).then_some(256),
         kv_type,
         context,
         draft_model,
