@@ -5,6 +5,9 @@ use std::time::Instant;
 
 use crate::hygiene;
 
+/// The package that has steps of its own.
+const TRAINING: &str = "foretoken-train";
+
 /// A step's failure, as a sentence.
 pub type Result = std::result::Result<(), String>;
 
@@ -13,20 +16,35 @@ pub fn run(long: bool) -> Result {
     let started = Instant::now();
     step("hygiene", hygiene::run)?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
-    step("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    step("lints", || cargo(&lint(&["--workspace", "--exclude", TRAINING])))?;
     step("licences and sources", dependencies)?;
     step("docs", || {
-        checked(command(&["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))
+        let words = ["doc", "--workspace", "--exclude", TRAINING, "--no-deps", "--locked"];
+        checked(command(&words).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
-    step("doc tests", || tests(&["test", "--workspace", "--doc", "--locked"], long))?;
+    step("doc tests", || tests(&["test", "--workspace", "--exclude", TRAINING, "--doc", "--locked"], long))?;
     step("interleavings of the worker pool", interleavings)?;
+    // Apart from the rest: the first build of its tensor library takes minutes.
+    step("training: lints", || cargo(&lint(&["--package", TRAINING])))?;
+    step("training: tests", || suite(&["--package", TRAINING], long))?;
     // Last, so that the test runner's closing line stands at the end of the output.
-    step("tests", || match has("nextest") {
-        true => tests(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], long),
-        false => tests(&["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast"], long),
-    })?;
+    step("tests", || suite(&["--workspace", "--exclude", TRAINING], long))?;
     println!("\nxtask: all checks passed in {:.0} s", started.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The words of clippy on some packages, warnings denied.
+fn lint<'a>(packages: &[&'a str]) -> Vec<&'a str> {
+    [&["clippy"], packages, &["--all-targets", "--locked", "--", "-D", "warnings"]].concat()
+}
+
+/// The tests of some packages, by nextest where it is.
+fn suite(packages: &[&str], long: bool) -> Result {
+    let words: [&[&str]; 3] = match has("nextest") {
+        true => [&["nextest", "run"], packages, &["--locked", "--no-fail-fast"]],
+        false => [&["test"], packages, &["--all-targets", "--locked", "--no-fail-fast"]],
+    };
+    tests(&words.concat(), long)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result) -> Result {

@@ -8,6 +8,7 @@ pub mod ops;
 pub mod pool;
 pub mod quant;
 mod simd;
+pub mod train;
 
 pub use isa::{Avx2, Avx512, Isa};
 pub use quant::WeightType;

@@ -1,0 +1,109 @@
+//! Windows of tokens and the labels of each head.
+
+/// The label of a position that a head does not learn from.
+pub const IGNORE: i32 = -1;
+
+/// Windows of `n_tokens + n_heads` tokens: the last `n_heads` are only ever labels (or, in sequential heads, the tokens
+/// between), so that every head has a label at every position of the window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    n_tokens: usize,
+    n_heads: usize,
+    windows: Vec<Vec<u32>>,
+    /// For each token, the index in its window of its document's first token.
+    starts: Vec<Vec<u32>>,
+}
+
+impl Batch {
+    /// From windows and, for each of their tokens, whether a document begins there.
+    pub fn new(n_tokens: usize, n_heads: usize, windows: Vec<(Vec<u32>, Vec<bool>)>) -> Self {
+        let starts = windows.iter().map(|(window, begins)| {
+            assert!(window.len() == n_tokens + n_heads && begins.len() == window.len(), "a whole window");
+            let mut start = 0;
+            let starts = begins.iter().enumerate().map(|(i, begins)| {
+                if *begins {
+                    start = i as u32;
+                }
+                start
+            });
+            starts.collect()
+        });
+        let starts = starts.collect();
+        Self { n_tokens, n_heads, windows: windows.into_iter().map(|(window, _)| window).collect(), starts }
+    }
+
+    /// The same windows in batches of at most `n`.
+    pub fn chunks(&self, n: usize) -> impl Iterator<Item = Self> + '_ {
+        let (n_tokens, n_heads) = (self.n_tokens, self.n_heads);
+        self.windows.chunks(n).zip(self.starts.chunks(n)).map(move |(windows, starts)| Self {
+            n_tokens,
+            n_heads,
+            windows: windows.to_vec(),
+            starts: starts.to_vec(),
+        })
+    }
+
+    /// Windows.
+    pub fn n_windows(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Positions of a window that predict.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// The tokens `by` places behind each position, `[n_windows * n_tokens]`: 0 gives the model's input.
+    pub fn tokens(&self, by: usize) -> Vec<i32> {
+        assert!(by <= self.n_heads, "a window holds {} tokens more", self.n_heads);
+        self.windows.iter().flat_map(|window| &window[by..by + self.n_tokens]).map(|&token| token as i32).collect()
+    }
+
+    /// The labels of head `k` (1 predicts the next token), `[n_windows * n_tokens]`: the token `k` places on, [`IGNORE`]
+    /// where that lies in another document.
+    pub fn labels(&self, k: usize) -> Vec<i32> {
+        assert!((1..=self.n_heads).contains(&k), "head {k} of {}", self.n_heads);
+        let mut labels = self.tokens(k);
+        let same = self.starts.iter().flat_map(|starts| (0..self.n_tokens).map(move |i| starts[i] == starts[i + k]));
+        for (label, same) in labels.iter_mut().zip(same) {
+            if !same {
+                *label = IGNORE;
+            }
+        }
+        labels
+    }
+
+    /// The first key that each position attends to: its document's first token in the window.
+    pub fn first_keys(&self) -> Vec<u32> {
+        self.starts.iter().flat_map(|starts| &starts[..self.n_tokens]).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cat_sat_on_the_mat_through_three_heads() {
+        // the cat sat on the mat, then another document.
+        let window = vec![1, 2, 3, 4, 1, 5, 7, 8, 9];
+        let begins = [true, false, false, false, false, false, true, false, false];
+        let batch = Batch::new(6, 3, vec![(window, begins.to_vec())]);
+        assert_eq!(batch.tokens(0), [1, 2, 3, 4, 1, 5]);
+        assert_eq!(batch.labels(1), [2, 3, 4, 1, 5, IGNORE]);
+        assert_eq!(batch.labels(2), [3, 4, 1, 5, IGNORE, IGNORE]);
+        assert_eq!(batch.labels(3), [4, 1, 5, IGNORE, IGNORE, IGNORE]);
+        assert_eq!(batch.first_keys(), [0; 6]);
+    }
+
+    #[test]
+    fn the_last_positions_have_far_labels_and_documents_begin_inside() {
+        let window: Vec<u32> = (10..18).collect();
+        let begins = [false, false, true, false, false, false, false, false];
+        let batch = Batch::new(5, 3, vec![(window.clone(), begins.to_vec()), (window, vec![false; 8])]);
+        assert_eq!(batch.labels(3)[..5], [IGNORE, IGNORE, 15, 16, 17]);
+        assert_eq!(batch.labels(3)[5..], [13, 14, 15, 16, 17]);
+        assert_eq!(batch.first_keys(), [0, 0, 2, 2, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(batch.tokens(2)[..5], [12, 13, 14, 15, 16]);
+    }
+}

@@ -1,0 +1,137 @@
+//! `bench`: the time of a training step, and where it goes.
+
+use std::time::Instant;
+
+use foretoken_train::TrainError;
+use foretoken_train::batch::Batch;
+use foretoken_train::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
+use foretoken_train::model::Model;
+use foretoken_train::optim::{AdamW, OptimiserConfig};
+use foretoken_train::params::Gradients;
+use foretoken_train::rng::Rng;
+use foretoken_train::step::{gradients, gradients_at_once};
+use foretoken_train::trainer::DeviceName;
+
+/// Times training steps of one model on random tokens; the median of several.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Values in a hidden state; a quarter as many attention heads as 16s in it.
+    #[arg(long, default_value_t = 256)]
+    width: usize,
+    /// Layers.
+    #[arg(long, default_value_t = 6)]
+    layers: usize,
+    /// Tokens in the vocabulary.
+    #[arg(long, default_value_t = 256)]
+    vocabulary: usize,
+    /// Heads.
+    #[arg(long, default_value_t = 1)]
+    heads: usize,
+    /// What the heads are made of.
+    #[arg(long, value_enum, default_value_t = Kind::Resblock)]
+    kind: Kind,
+    /// Windows in a batch.
+    #[arg(long, default_value_t = 16)]
+    windows: usize,
+    /// Tokens in a window.
+    #[arg(long, default_value_t = 256)]
+    context: usize,
+    /// Steps timed, after one that is not.
+    #[arg(long, default_value_t = 5)]
+    steps: usize,
+    /// All heads' logits at once, instead of one head after another.
+    #[arg(long)]
+    at_once: bool,
+    /// Tensor operations instead of fused ones.
+    #[arg(long)]
+    composed: bool,
+    /// The back end.
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    device: Device,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Kind {
+    Linear,
+    Resblock,
+    Transformer,
+    Sequential,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Device {
+    Cpu,
+    Cuda,
+    Wgpu,
+}
+
+pub fn run(args: &Args) -> Result<(), TrainError> {
+    let (device, mut ops) = match args.device {
+        Device::Cpu => DeviceName::Cpu,
+        Device::Cuda => DeviceName::Cuda,
+        Device::Wgpu => DeviceName::Wgpu,
+    }
+    .open()?;
+    if args.composed {
+        ops = foretoken_train::ops::Ops::Composed;
+    }
+    let config = ModelConfig {
+        vocabulary: args.vocabulary,
+        width: args.width,
+        layers: args.layers,
+        attention_heads: args.width / 32,
+        kv_heads: args.width / 32,
+        // Eight thirds of the width, so that a layer has 12 width^2 weights.
+        feed_forward: (args.width * 8 / 3).next_multiple_of(2),
+        context: args.context,
+        rope_theta: 1e4,
+        norm_eps: 1e-5,
+        tied: true,
+        heads: HeadsConfig {
+            n: args.heads,
+            kind: match args.kind {
+                Kind::Linear => HeadKind::Linear,
+                Kind::Resblock => HeadKind::ResBlock,
+                Kind::Transformer => HeadKind::Transformer,
+                Kind::Sequential => HeadKind::Sequential,
+            },
+            unembedding: Unembedding::Shared,
+            from_trunk: false,
+            recursive: false,
+        },
+    };
+    let (model, mut params) = Model::new(&config, &device, 1)?;
+    let mut adam = AdamW::new(&params);
+    let optimiser: OptimiserConfig = toml::from_str("learning_rate = 0.0003").expect("a whole table");
+    let weights = vec![1.0; args.heads];
+    let n_values: usize = params.iter().map(|(_, spec)| spec.len()).sum();
+    let mut rng = Rng::new(1, "bench");
+    let mut times = Vec::new();
+    for _ in 0..=args.steps {
+        let window = |rng: &mut Rng| {
+            let tokens = (0..args.context + args.heads).map(|_| rng.below(args.vocabulary) as u32).collect();
+            (tokens, vec![false; args.context + args.heads])
+        };
+        let batch = Batch::new(args.context, args.heads, (0..args.windows).map(|_| window(&mut rng)).collect());
+        let start = Instant::now();
+        let pass = model.pass(&params, ops, &batch);
+        let mut sums = Gradients::new(&params);
+        match args.at_once {
+            true => gradients_at_once(&model, &pass, &batch, &weights, &mut sums),
+            false => gradients(&model, &pass, &batch, &weights, &mut sums),
+        };
+        let gradients_done = start.elapsed().as_secs_f64();
+        drop(pass);
+        adam.step(&optimiser, 3e-4, &mut params, &mut sums, 1.0);
+        times.push((start.elapsed().as_secs_f64(), gradients_done));
+    }
+    times.remove(0);
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (total, gradients) = times[times.len() / 2];
+    let tokens = (args.windows * args.context) as f64;
+    let gflops = 6.0 * n_values as f64 * tokens / total / 1e9;
+    println!("{n_values} weights, {tokens} tokens a step, {} threads", rayon::current_num_threads());
+    println!("step {total:.3} s, of it gradients {gradients:.3} s and the optimiser {:.3} s", total - gradients);
+    println!("{:.0} tokens/s, {gflops:.0} GFLOP/s by 6 a weight and token", tokens / total);
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! `export`: a checkpoint as GGUF or as a Hugging Face folder.
+
+use std::path::PathBuf;
+
+use foretoken_train::TrainError;
+use foretoken_train::export::{Storage, to_gguf, to_huggingface};
+use foretoken_train::trainer::{Settings, Trainer};
+
+/// Writes the run's checkpoint in a format that other programs load.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The run's TOML file.
+    config: PathBuf,
+    /// A `.gguf` file, or a folder for `config.json` and `model.safetensors`.
+    output: PathBuf,
+    /// How GGUF stores matrices.
+    #[arg(long, value_enum, default_value_t = Type::F16)]
+    r#type: Type,
+    /// Leave out heads 2 to n, for readers that know only Llama.
+    #[arg(long)]
+    trunk_only: bool,
+    /// The model's name in a GGUF file.
+    #[arg(long, default_value = "foretoken")]
+    name: String,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Type {
+    F32,
+    F16,
+    Q8_0,
+}
+
+pub fn run(args: &Args) -> Result<(), TrainError> {
+    let settings = Settings::read(&args.config)?;
+    let trainer = Trainer::open(&settings)?;
+    let (model, params) = (trainer.model(), trainer.params());
+    if args.output.extension().is_none_or(|extension| extension != "gguf") {
+        to_huggingface(model, params, &args.output)?;
+    } else {
+        if settings.model.vocabulary != 256 {
+            let wanted = "256: GGUF files are written for the byte vocabulary";
+            return Err(TrainError::setting("model.vocabulary", settings.model.vocabulary, wanted));
+        }
+        let storage = match args.r#type {
+            Type::F32 => Storage::F32,
+            Type::F16 => Storage::F16,
+            Type::Q8_0 => Storage::Q8,
+        };
+        let file = to_gguf(model, params, &args.name, storage, !args.trunk_only);
+        file.write(&args.output).map_err(|error| TrainError::file(&args.output, error.to_string()))?;
+    }
+    println!("{} from step {}", args.output.display(), trainer.n_steps());
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Which windows a step sees: a function of the seed and the step alone, so that a run resumes by its step.
+
+use super::TokenFile;
+use crate::TrainError;
+use crate::batch::Batch;
+use crate::rng::Rng;
+
+/// Windows of a token file in a shuffled order, epoch after epoch.
+#[derive(Debug)]
+pub struct Windows {
+    file: TokenFile,
+    n_tokens: usize,
+    n_heads: usize,
+    seed: u64,
+    /// The epoch whose order is at hand.
+    epoch: Option<(u64, usize, Vec<u32>)>,
+}
+
+impl Windows {
+    /// Windows of `n_tokens` positions for `n_heads` heads. Errors when the file has not one of them twice over.
+    pub fn new(file: TokenFile, n_tokens: usize, n_heads: usize, seed: u64) -> Result<Self, TrainError> {
+        let needed = 2 * n_tokens + n_heads;
+        if file.n_tokens() < needed {
+            let wanted = format!("a corpus of at least {needed} tokens for windows of {n_tokens}");
+            return Err(TrainError::setting("data", format!("{} tokens", file.n_tokens()), wanted));
+        }
+        Ok(Self { file, n_tokens, n_heads, seed, epoch: None })
+    }
+
+    /// The tokens underneath.
+    pub fn file(&self) -> &TokenFile {
+        &self.file
+    }
+
+    /// Windows in an epoch: each starts at a shift that the epoch draws, so that borders fall elsewhere every time.
+    pub fn per_epoch(&self) -> usize {
+        (self.file.n_tokens() - self.n_heads) / self.n_tokens - 1
+    }
+
+    /// The `index`-th window of the run.
+    pub fn window(&mut self, index: u64) -> Result<(Vec<u32>, Vec<bool>), TrainError> {
+        let n = self.per_epoch();
+        let (epoch, at) = (index / n as u64, (index % n as u64) as usize);
+        if self.epoch.as_ref().is_none_or(|(known, ..)| *known != epoch) {
+            let mut rng = Rng::new(self.seed, &format!("epoch {epoch}"));
+            let shift = rng.below(self.n_tokens);
+            self.epoch = Some((epoch, shift, rng.permutation(n)));
+        }
+        let (_, shift, order) = self.epoch.as_ref().expect("just made");
+        self.file.window(shift + order[at] as usize * self.n_tokens, self.n_tokens + self.n_heads)
+    }
+
+    /// The batch of windows `first..first + n` of the run.
+    pub fn batch(&mut self, first: u64, n: usize) -> Result<Batch, TrainError> {
+        let windows = (0..n as u64).map(|i| self.window(first + i)).collect::<Result<_, _>>()?;
+        Ok(Batch::new(self.n_tokens, self.n_heads, windows))
+    }
+
+    /// Up to `n` windows spread evenly over the file, for evaluation.
+    pub fn spread(&self, n: usize) -> Result<Batch, TrainError> {
+        let possible = (self.file.n_tokens() - self.n_heads) / self.n_tokens;
+        let n = n.min(possible);
+        let windows = (0..n)
+            .map(|i| self.file.window(i * possible / n * self.n_tokens, self.n_tokens + self.n_heads))
+            .collect::<Result<_, _>>()?;
+        Ok(Batch::new(self.n_tokens, self.n_heads, windows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::TokenWriter;
+    use std::collections::HashSet;
+
+    fn windows(seed: u64) -> Windows {
+        let folder = crate::scratch::Scratch::new();
+        let path = folder.path().join("a.tokens");
+        let mut writer = TokenWriter::default();
+        writer.push(&(0..1000).map(|i| (i % 250 + 1) as u8).collect::<Vec<_>>());
+        writer.write(&path).unwrap();
+        Windows::new(TokenFile::open(&path).unwrap(), 16, 3, seed).unwrap()
+    }
+
+    #[test]
+    fn an_epoch_has_each_window_once_and_the_seed_says_in_which_order() {
+        let mut a = windows(1);
+        let n = a.per_epoch() as u64;
+        let epoch = |w: &mut Windows, e: u64| (0..n).map(|i| w.window(e * n + i).unwrap().0).collect::<Vec<_>>();
+        let first = epoch(&mut a, 0);
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), n as usize);
+        assert_eq!(epoch(&mut windows(1), 0), first);
+        assert_ne!(epoch(&mut windows(2), 0), first);
+        assert_ne!(epoch(&mut a, 1), first);
+        // Any window can be had out of order: that is how a run resumes.
+        assert_eq!(windows(1).window(n + 3).unwrap(), a.window(n + 3).unwrap());
+    }
+
+    #[test]
+    fn windows_carry_the_extra_tokens_and_small_corpora_are_refused() {
+        let mut windows = windows(1);
+        assert_eq!(windows.batch(0, 2).unwrap().tokens(3).len(), 32);
+        assert_eq!(windows.spread(4).unwrap().n_windows(), 4);
+        assert!(Windows::new(windows.file, 600, 3, 1).is_err());
+    }
+}

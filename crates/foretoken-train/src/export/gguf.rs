@@ -1,0 +1,173 @@
+//! One GGUF file: the trunk as any reader of `llama` knows it, and, if wanted, the heads beside it.
+
+use foretoken_formats::gguf::{GgmlType, GgufWriter, Numbers, Strings};
+use half::f16;
+
+use super::weights::{Part, Weight, layer};
+use crate::config::HeadKind;
+use crate::model::{Heads, Layer, Model};
+use crate::params::{ParamId, Params};
+
+/// How matrices are stored; norms and biases stay f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// 32-bit floats.
+    F32,
+    /// Half precision.
+    F16,
+    /// Bytes with an f16 scale for each 32; rows that are not whole blocks stay f16.
+    Q8,
+}
+
+/// The file of a byte model: token 0 ends a text, token `b` is the byte `b`.
+///
+/// With `heads`, heads 2 to n are in it under `head.{k}.` (see `docs/heads.md`), which readers that want to know every
+/// tensor refuse; without, it is a plain `llama`.
+pub fn to_gguf(model: &Model, params: &Params, name: &str, storage: Storage, heads: bool) -> GgufWriter {
+    let config = &model.config;
+    assert_eq!(config.vocabulary, 256, "the byte vocabulary");
+    let u32_of = |n: usize| u32::try_from(n).expect("sizes fit");
+    let mut file = GgufWriter::new()
+        .set("general.architecture", "llama")
+        .set("general.name", name)
+        .set("llama.context_length", u32_of(config.context))
+        .set("llama.embedding_length", u32_of(config.width))
+        .set("llama.block_count", u32_of(model.layers.len()))
+        .set("llama.feed_forward_length", u32_of(config.feed_forward))
+        .set("llama.attention.head_count", u32_of(config.attention_heads))
+        .set("llama.attention.head_count_kv", u32_of(config.kv_heads))
+        .set("llama.attention.layer_norm_rms_epsilon", config.norm_eps)
+        .set("llama.rope.dimension_count", u32_of(config.head_dim()))
+        .set("llama.rope.freq_base", config.rope_theta as f32)
+        .set("llama.vocab_size", u32_of(config.vocabulary));
+    file = byte_tokenizer(file);
+    let mut tensors = Tensors { file, storage };
+    tensors.add("token_embd.weight", Weight::plain(params, model.embedding));
+    for (i, block) in model.layers.iter().enumerate() {
+        tensors.layer(&format!("blk.{i}"), model, params, block);
+    }
+    tensors.add("output_norm.weight", Weight::plain(params, model.norm));
+    if let Some(id) = model.unembedding {
+        tensors.add("output.weight", Weight::turned(params, id));
+    }
+    if heads && config.heads.n > 1 {
+        tensors.heads(model, params);
+    }
+    tensors.file
+}
+
+/// GPT-2's characters for bytes, no merges: what byte-level tokenizers read.
+fn byte_tokenizer(file: GgufWriter) -> GgufWriter {
+    let itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut next = 0x100;
+    let mut tokens: Vec<String> = (0..=255u8)
+        .map(|byte| match itself(byte) {
+            true => char::from(byte).to_string(),
+            false => {
+                next += 1;
+                char::from_u32(next - 1).expect("below the surrogates").to_string()
+            }
+        })
+        .collect();
+    tokens[0] = "<|endoftext|>".into();
+    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
+    file.set("tokenizer.ggml.model", "gpt2")
+        .set("tokenizer.ggml.pre", "gpt-2")
+        .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
+        .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
+        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
+        .set("tokenizer.ggml.eos_token_id", 0u32)
+        .set("tokenizer.ggml.add_bos_token", false)
+}
+
+struct Tensors {
+    file: GgufWriter,
+    storage: Storage,
+}
+
+impl Tensors {
+    fn set(&mut self, key: &str, value: impl Into<foretoken_formats::gguf::Value>) {
+        self.file = std::mem::take(&mut self.file).set(key, value);
+    }
+
+    fn add(&mut self, name: &str, weight: Weight) {
+        let Weight { rows, cols, values } = weight;
+        let blocks = cols.is_multiple_of(32);
+        let (ty, data) = match (rows, self.storage) {
+            (1, _) | (_, Storage::F32) => (GgmlType::F32, values.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            (_, Storage::Q8) if blocks => (GgmlType::Q8_0, values.as_chunks().0.iter().flat_map(q8_block).collect()),
+            _ => (GgmlType::F16, values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect()),
+        };
+        let shape: &[usize] = if rows == 1 { &[cols] } else { &[cols, rows] };
+        self.file = std::mem::take(&mut self.file).tensor(name, shape, ty, data);
+    }
+
+    fn layer(&mut self, prefix: &str, model: &Model, params: &Params, block: &Layer) {
+        let dim = model.config.head_dim();
+        for (part, weight) in layer(params, block, &model.config) {
+            let (name, weight) = match part {
+                Part::AttentionNorm => ("attn_norm", weight),
+                Part::Query => ("attn_q", weight.interleaved(dim)),
+                Part::Key => ("attn_k", weight.interleaved(dim)),
+                Part::Value => ("attn_v", weight),
+                Part::Output => ("attn_output", weight),
+                Part::MlpNorm => ("ffn_norm", weight),
+                Part::Gate => ("ffn_gate", weight),
+                Part::Up => ("ffn_up", weight),
+                Part::Down => ("ffn_down", weight),
+            };
+            self.add(&format!("{prefix}.{name}.weight"), weight);
+        }
+    }
+
+    fn heads(&mut self, model: &Model, params: &Params) {
+        let config = &model.config.heads;
+        let kind = match config.kind {
+            HeadKind::Linear => "linear",
+            HeadKind::ResBlock => "resblock",
+            HeadKind::Transformer => "transformer",
+            HeadKind::Sequential => "sequential",
+        };
+        self.set("foretoken.heads.kind", kind);
+        self.set("foretoken.heads.count", config.n as u32);
+        self.set("foretoken.heads.recursive", config.recursive);
+        let matrix = |id: ParamId| Weight::turned(params, id);
+        let vector = |id: ParamId| Weight::plain(params, id);
+        for k in 2..=config.n {
+            let prefix = format!("head.{k}");
+            match &model.heads {
+                Heads::Linear { maps, .. } => self.add(&format!("{prefix}.linear.weight"), matrix(maps[k - 2])),
+                Heads::ResBlock { blocks, .. } => {
+                    self.add(&format!("{prefix}.linear.weight"), matrix(blocks[k - 2].0));
+                    self.add(&format!("{prefix}.linear.bias"), vector(blocks[k - 2].1));
+                }
+                Heads::Transformer { layers, .. } => self.layer(&prefix, model, params, &layers[k - 2]),
+                Heads::Sequential { modules, .. } if k == 2 || !config.recursive => {
+                    let module = &modules[k - 2];
+                    self.add(&format!("{prefix}.enorm.weight"), vector(module.embedding_norm));
+                    self.add(&format!("{prefix}.hnorm.weight"), vector(module.hidden_norm));
+                    self.add(&format!("{prefix}.eh_proj.weight"), matrix(module.projection));
+                    self.layer(&prefix, model, params, &module.layer);
+                    self.add(&format!("{prefix}.shared_head_norm.weight"), vector(module.norm));
+                }
+                Heads::Sequential { .. } => {}
+            }
+            if let Some(id) = model.heads.unembedding(k) {
+                self.add(&format!("{prefix}.output.weight"), matrix(id));
+            }
+        }
+    }
+}
+
+/// 32 values as GGUF's Q8_0: an f16 scale, `max |x| / 127`, and the codes.
+fn q8_block(values: &[f32; 32]) -> [u8; 34] {
+    let greatest = values.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+    let scale = greatest / 127.0;
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let mut block = [0; 34];
+    block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+    for (code, x) in block[2..].iter_mut().zip(values) {
+        *code = (x * inverse).round() as i8 as u8;
+    }
+    block
+}

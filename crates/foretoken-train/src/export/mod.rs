@@ -1,0 +1,13 @@
+//! Trained models in the formats that others read: GGUF and Hugging Face's safetensors.
+//!
+//! Names and layouts of the heads' tensors are in `docs/heads.md`.
+
+mod gguf;
+mod huggingface;
+mod weights;
+
+pub use gguf::{Storage, to_gguf};
+pub use huggingface::to_huggingface;
+
+#[cfg(test)]
+mod tests;

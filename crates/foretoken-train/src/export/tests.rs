@@ -1,0 +1,156 @@
+//! Exported models give the logits of the trainer, in our engine and in the files' plain numbers.
+
+use burn::tensor::Device;
+use foretoken_decode::target::{Cache, Pass as _, Target, Want, Work};
+use foretoken_decode::tree::TokenTree;
+use foretoken_formats::gguf::Gguf;
+use foretoken_formats::tokenizer::{Special, Tokenizer};
+use foretoken_kernels::Isa;
+use foretoken_model::{KvType, LoadOptions, Threads, Weights};
+
+use super::{Storage, to_gguf, to_huggingface};
+use crate::batch::Batch;
+use crate::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
+use crate::model::Model;
+use crate::ops::Ops;
+use crate::params::Params;
+use crate::rng::Rng;
+
+fn made(kind: HeadKind, change: impl FnOnce(&mut ModelConfig)) -> (Model, Params) {
+    let heads = HeadsConfig { n: 3, kind, unembedding: Unembedding::Shared, from_trunk: false, recursive: false };
+    let mut config = ModelConfig {
+        vocabulary: 256,
+        width: 64,
+        layers: 3,
+        attention_heads: 2,
+        kv_heads: 1,
+        feed_forward: 96,
+        context: 40,
+        rope_theta: 1e4,
+        norm_eps: 1e-5,
+        tied: false,
+        heads,
+    };
+    change(&mut config);
+    let (model, mut params) = Model::new(&config, &Device::flex(), 3).unwrap();
+    for id in params.iter().map(|(id, _)| id).collect::<Vec<_>>() {
+        let mut rng = Rng::new(4, &params.spec(id).name);
+        let values = params.host(id).iter().map(|x| x + 0.05 * rng.normal() as f32).collect();
+        params.set(id, values);
+    }
+    (model, params)
+}
+
+/// The trainer's logits of head 1 over a text of one document.
+fn logits(model: &Model, params: &Params, tokens: &[u32]) -> Vec<f32> {
+    let mut window = tokens.to_vec();
+    window.extend([0; 3]);
+    let begins = vec![false; window.len()];
+    let batch = Batch::new(tokens.len(), 3, vec![(window, begins)]);
+    let frozen = params.frozen();
+    let pass = model.pass(&frozen, Ops::Fused, &batch);
+    let features = model.features(&pass, 1, model.trunk(&pass, &batch));
+    model.logits(&pass, 1, features).into_data().try_into_vec().unwrap()
+}
+
+/// Our engine's logits of every position.
+fn engine_logits(gguf: &Gguf, tokens: &[u32]) -> Vec<f32> {
+    let options = LoadOptions {
+        weights: Weights::AsStored,
+        kv_type: KvType::F16,
+        threads: Threads::new(1),
+        isa: Isa::best(),
+        context: 0,
+        progress: &|_, _| {},
+    };
+    let mut model = foretoken_model::Model::load(gguf, &options).unwrap();
+    let mut cache = model.cache(64).unwrap();
+    let sequence = cache.open();
+    let tree = TokenTree::new(tokens);
+    let wants = vec![Want::Logits; tokens.len()];
+    let pass = model.verify(&mut cache, &[Work { sequence, tree: &tree, wants: &wants }]).unwrap();
+    (0..tokens.len()).flat_map(|node| pass.logits(0, node).to_vec()).collect()
+}
+
+/// The root mean square of the differences, as a part of that of `b`.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f32| x * x;
+    let apart: f32 = a.iter().zip(b).map(|(a, b)| square(a - b)).sum();
+    (apart / b.iter().map(|b| square(*b)).sum::<f32>()).sqrt()
+}
+
+#[test]
+fn the_engine_gives_the_trainers_logits() {
+    let text = b"def f(x):\n    return \xc3\xa9 + x  # y";
+    let tokens: Vec<u32> = text.iter().map(|&byte| byte.into()).collect();
+    for (tied, kind) in [(true, HeadKind::ResBlock), (false, HeadKind::Transformer)] {
+        let (model, params) = made(kind, |config| config.tied = tied);
+        let expected = logits(&model, &params, &tokens);
+        // The engine keeps keys and values in half precision and quantises activations.
+        for (storage, most) in [(Storage::F32, 0.01), (Storage::F16, 0.01), (Storage::Q8, 0.05)] {
+            for heads in [false, true] {
+                let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", storage, heads).to_bytes()).unwrap();
+                let apart = difference(&engine_logits(&gguf, &tokens), &expected);
+                assert!(apart < most, "{apart} apart with {storage:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tokenizer_is_bytes() {
+    let (model, params) = made(HeadKind::Linear, |_| ());
+    let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", Storage::F16, false).to_bytes()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+    let text = "def naïve():\n\treturn '日本'\r\n";
+    let ids = tokenizer.encode_prompt(text, Special::AsText).unwrap();
+    assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
+    assert_eq!(tokenizer.decode(&ids), text);
+    assert!(tokenizer.is_end_of_generation(0) && tokenizer.bos().is_none());
+    for byte in 1..=255u8 {
+        assert_eq!(tokenizer.token_bytes(byte.into()), [byte]);
+    }
+}
+
+#[test]
+fn heads_have_their_tensors_and_only_where_wanted() {
+    let names = |kind, change: fn(&mut ModelConfig), heads| {
+        let (model, params) = made(kind, change);
+        let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", Storage::F16, heads).to_bytes()).unwrap();
+        let names = gguf.tensors().iter().map(|tensor| tensor.name.clone());
+        let mut found: Vec<_> = names.filter(|name| name.starts_with("head.")).collect();
+        found.sort_unstable();
+        found
+    };
+    assert!(names(HeadKind::ResBlock, |_| (), false).is_empty());
+    let blocks = ["head.2.linear.bias", "head.2.linear.weight", "head.3.linear.bias", "head.3.linear.weight"];
+    assert_eq!(names(HeadKind::ResBlock, |_| (), true), blocks);
+    let own = names(HeadKind::Linear, |config| config.heads.unembedding = Unembedding::Replicated, true);
+    assert_eq!(own, ["head.2.linear.weight", "head.2.output.weight", "head.3.linear.weight", "head.3.output.weight"]);
+    assert_eq!(names(HeadKind::Transformer, |_| (), true).len(), 18);
+    assert_eq!(names(HeadKind::Sequential, |_| (), true).len(), 26);
+    assert_eq!(names(HeadKind::Sequential, |config| config.heads.recursive = true, true).len(), 13);
+}
+
+#[test]
+fn hugging_face_files_have_llamas_names_and_shapes() {
+    let (model, params) = made(HeadKind::ResBlock, |_| ());
+    let folder = crate::scratch::Scratch::new();
+    to_huggingface(&model, &params, folder.path()).unwrap();
+    let bytes = std::fs::read(folder.path().join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(file.len(), 3 + 9 * 3);
+    let shape = |name: &str| file.tensor(name).unwrap().shape().to_vec();
+    assert_eq!(shape("model.layers.2.self_attn.k_proj.weight"), [32, 64]);
+    assert_eq!(shape("model.layers.0.mlp.down_proj.weight"), [64, 96]);
+    assert_eq!(shape("model.layers.0.input_layernorm.weight"), [64]);
+    // Row o of a projection is column o of the trainer's matrix.
+    let id = params.find("layers.1.qkv").unwrap();
+    let view = file.tensor("model.layers.1.self_attn.k_proj.weight").unwrap();
+    let row: Vec<f32> = view.data()[5 * 256..6 * 256].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let column: Vec<f32> = params.host(id).chunks(128).map(|inputs| inputs[64 + 5]).collect();
+    assert_eq!(row, column);
+    let config = std::fs::read_to_string(folder.path().join("config.json")).unwrap();
+    assert!(config.contains("LlamaForCausalLM"));
+}

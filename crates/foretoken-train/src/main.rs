@@ -1,0 +1,44 @@
+//! The `foretoken-train` binary: one file per subcommand.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Trains models that predict several tokens ahead.
+///
+/// A run is one TOML file: `prepare` makes its token files, `train` begins or resumes it, `evaluate` measures its
+/// checkpoint, `export` writes it as GGUF or safetensors.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Prepare(cli::prepare::Args),
+    Train(cli::train::Args),
+    Evaluate(cli::evaluate::Args),
+    Export(cli::export::Args),
+    Bench(cli::bench::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Prepare(args) => cli::prepare::run(&args),
+        Command::Train(args) => cli::train::run(&args),
+        Command::Evaluate(args) => cli::evaluate::run(&args),
+        Command::Export(args) => cli::export::run(&args),
+        Command::Bench(args) => cli::bench::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

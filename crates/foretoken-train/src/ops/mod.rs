@@ -1,0 +1,77 @@
+//! The small parts of a layer, each twice: composed of tensor operations, which is the definition and runs on every
+//! device, and fused with a backward pass of its own for the CPU. Tests hold the two together.
+
+mod composed;
+mod fused;
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use foretoken_kernels::train::{AttentionShape, Rotary};
+
+/// Which version of the small parts runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ops {
+    /// Tensor operations, on any device.
+    Composed,
+    /// One operation each, on the CPU back end alone.
+    Fused,
+}
+
+/// What attention needs beside queries, keys and values: the same for all layers of a pass.
+#[derive(Clone, Debug)]
+pub struct AttentionInputs {
+    /// One window.
+    pub shape: AttentionShape,
+    /// The rotary tables of the window's positions.
+    pub rotary: Arc<Rotary>,
+    /// The first visible key of each row of all windows.
+    pub first_keys: Arc<Vec<u32>>,
+}
+
+impl Ops {
+    /// `x / sqrt(mean(x^2) + eps) * weight` for each row; `x` is `[n, d]`, `weight` `[1, d]`.
+    pub fn rms_norm(self, x: Tensor<2>, weight: Tensor<2>, eps: f32) -> Tensor<2> {
+        match self {
+            Self::Composed => composed::rms_norm(x, weight, eps),
+            Self::Fused => fused::rms_norm(x, weight, eps),
+        }
+    }
+
+    /// `silu(gate) * up` for `[n, 2 f]` rows of gates, then ups; `[n, f]`.
+    pub fn swiglu(self, gate_up: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::Composed => composed::swiglu(gate_up),
+            Self::Fused => fused::swiglu(gate_up),
+        }
+    }
+
+    /// `x / (1 + exp(-x))`, `[n, d]`.
+    pub fn silu(self, x: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::Composed => burn::tensor::activation::silu(x),
+            Self::Fused => fused::silu(x),
+        }
+    }
+
+    /// Causal attention within documents with rotary positions: `[n, width]` rows of queries, keys and values of whole
+    /// windows to `[n, n_heads head_dim]`.
+    pub fn attention(self, qkv: Tensor<2>, inputs: &AttentionInputs) -> Tensor<2> {
+        match self {
+            Self::Composed => composed::attention(qkv, inputs),
+            Self::Fused => fused::attention(qkv, inputs),
+        }
+    }
+
+    /// The mean cross entropy over the labels that are not [`IGNORE`](crate::batch::IGNORE), in nats, and the share of
+    /// them that has the greatest logit: `[2]`, of which the first alone has a gradient. Both are 0 without labels.
+    pub fn cross_entropy(self, logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
+        match self {
+            Self::Composed => composed::cross_entropy(logits, labels),
+            Self::Fused => fused::cross_entropy(logits, labels),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Checkpoints: a safetensors file with weights, moments and counters, replaced in one step of the file system.
+//!
+//! The new file is written beside the old one and flushed to the disk before it takes the name, so a run killed at any
+//! moment finds one whole checkpoint.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::TrainError;
+use crate::optim::AdamW;
+use crate::params::Params;
+
+/// The name of the checkpoint in a run's folder.
+const NAME: &str = "checkpoint.safetensors";
+
+/// A run's state besides its weights and moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Steps done, skipped ones included.
+    pub step: u64,
+    /// Steps skipped in all.
+    pub skipped: u64,
+}
+
+/// Where a run's checkpoint lies.
+#[derive(Clone, Debug)]
+pub struct CheckpointFile {
+    path: PathBuf,
+}
+
+impl CheckpointFile {
+    /// The checkpoint of a run's folder.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { path: folder.join(NAME) }
+    }
+
+    /// Any checkpoint file.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_path_buf() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is one.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Writes a checkpoint in place of the old one.
+    pub fn save(&self, state: Checkpoint, params: &Params, adam: &AdamW) -> Result<(), TrainError> {
+        let mut arrays: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
+        for ((id, spec), [first, second]) in params.iter().zip(&adam.moments) {
+            let mut array = |kind, values: &[f32]| {
+                arrays.push((format!("{kind}.{}", spec.name), spec.shape, bytemuck::cast_slice(values).to_vec()));
+            };
+            array("weight", &params.host(id));
+            array("first", first);
+            array("second", second);
+        }
+        let views = arrays.iter().map(|(name, shape, bytes)| {
+            (name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).expect("as many bytes as the shape says"))
+        });
+        let counters = [("step", state.step), ("skipped", state.skipped), ("updates", adam.n_steps)];
+        let counters = counters.map(|(name, count)| (name.to_owned(), count.to_string()));
+        let bytes = safetensors::serialize(views, Some(HashMap::from(counters)))
+            .map_err(|error| TrainError::file(&self.path, error.to_string()))?;
+        write_atomically(&self.path, &bytes)
+    }
+
+    /// Reads a checkpoint of a model with these weights. `adam` is left out when only the weights are wanted.
+    pub fn load(&self, params: &mut Params, adam: Option<&mut AdamW>) -> Result<Checkpoint, TrainError> {
+        let wrong = |message: String| TrainError::file(&self.path, message);
+        let bytes = std::fs::read(&self.path).map_err(TrainError::io("read", &self.path))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let counters = header.metadata().clone().unwrap_or_default();
+        let counter = |name: &str| {
+            let value = counters.get(name).and_then(|value| value.parse().ok());
+            value.ok_or_else(|| wrong(format!("no counter {name:?} in it: not a checkpoint of this trainer")))
+        };
+        let arrays = SafeTensors::deserialize(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let array = |kind: &str, name: &str, shape: [usize; 2]| -> Result<Vec<f32>, TrainError> {
+            let name = format!("{kind}.{name}");
+            let view = arrays.tensor(&name).map_err(|_| wrong(format!("{name} is missing: it is of another model")))?;
+            if view.shape() != shape || view.dtype() != Dtype::F32 {
+                return Err(wrong(format!("{name} is {:?} {:?} and not F32 {shape:?}", view.dtype(), view.shape())));
+            }
+            Ok(view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        };
+        let specs: Vec<_> = params.iter().map(|(id, spec)| (id, spec.name.clone(), spec.shape)).collect();
+        let expected = 3 * specs.len();
+        if arrays.len() != expected {
+            return Err(wrong(format!("{} arrays and not {expected}: it is of another model", arrays.len())));
+        }
+        for (id, name, shape) in &specs {
+            params.set(*id, array("weight", name, *shape)?);
+        }
+        if let Some(adam) = adam {
+            adam.n_steps = counter("updates")?;
+            for ((_, name, shape), moments) in specs.iter().zip(&mut adam.moments) {
+                *moments = [array("first", name, *shape)?, array("second", name, *shape)?];
+            }
+        }
+        Ok(Checkpoint { step: counter("step")?, skipped: counter("skipped")? })
+    }
+}
+
+/// Writes a file so that its name always stands for whole content, the old or the new.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    let beside = path.with_extension("partial");
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(path.parent().expect("a file lies in a folder"))?.sync_all()
+    };
+    write().map_err(TrainError::io("write", path))
+}

@@ -1,0 +1,15 @@
+//! The training run: steps, evaluation, checkpoints; everything that a resumed run needs is the settings and the step.
+
+mod checkpoint;
+mod log;
+mod run;
+mod settings;
+
+pub(crate) use checkpoint::write_atomically;
+pub use checkpoint::{Checkpoint, CheckpointFile};
+pub use log::{Entry, Log};
+pub use run::{Evaluation, Outcome, Trainer, train};
+pub use settings::{DeviceName, RunConfig, Settings};
+
+#[cfg(test)]
+mod tests;

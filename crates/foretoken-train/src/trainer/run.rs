@@ -1,0 +1,214 @@
+//! Steps, evaluations and checkpoints in their order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::log::means;
+use super::{Checkpoint, CheckpointFile, Entry, Log, Settings};
+use crate::TrainError;
+use crate::data::{Prepared, TokenFile, Windows};
+use crate::model::Model;
+use crate::ops::Ops;
+use crate::optim::{AdamW, StepReport};
+use crate::params::{Gradients, Params};
+use crate::step::{HeadResult, evaluate, gradients};
+
+/// A model in training.
+pub struct Trainer {
+    settings: Settings,
+    ops: Ops,
+    model: Model,
+    params: Params,
+    adam: AdamW,
+    windows: Windows,
+    held_out: Option<Windows>,
+    checkpoint: CheckpointFile,
+    state: Checkpoint,
+    skipped_in_a_row: u32,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps are done.
+    Finished,
+    /// It was asked to stop; the checkpoint holds all steps done.
+    Stopped,
+}
+
+/// A held-out evaluation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Loss in nats a token, by head.
+    pub loss: Vec<f32>,
+    /// Share of likeliest guesses that were right, by head.
+    pub top_1: Vec<f32>,
+}
+
+impl Trainer {
+    /// A run from its checkpoint, or from the start when there is none.
+    pub fn open(settings: &Settings) -> Result<Self, TrainError> {
+        settings.check()?;
+        let (device, ops) = settings.run.device.open()?;
+        let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
+        let files = Prepared::in_folder(&settings.data.folder);
+        let (context, n_heads) = (settings.model.context, settings.model.heads.n);
+        let windows = Windows::new(TokenFile::open(&files.train)?, context, n_heads, settings.run.seed)?;
+        let held_out = match settings.run.evaluate_every {
+            0 => None,
+            _ => Some(Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?),
+        };
+        let folder = &settings.run.folder;
+        std::fs::create_dir_all(folder).map_err(TrainError::io("create", folder))?;
+        let checkpoint = CheckpointFile::in_folder(folder);
+        let mut adam = AdamW::new(&params);
+        let state = match checkpoint.exists() {
+            true => checkpoint.load(&mut params, Some(&mut adam))?,
+            false => Checkpoint::default(),
+        };
+        let settings = settings.clone();
+        Ok(Self { settings, ops, model, params, adam, windows, held_out, checkpoint, state, skipped_in_a_row: 0 })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its weights.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Its weights, to be changed between steps.
+    pub fn params_mut(&mut self) -> &mut Params {
+        &mut self.params
+    }
+
+    /// Steps done.
+    pub fn n_steps(&self) -> u64 {
+        self.state.step
+    }
+
+    /// Steps skipped because a loss or gradient was not finite.
+    pub fn n_skipped(&self) -> u64 {
+        self.state.skipped
+    }
+
+    /// One optimiser step; the results of each batch, by head.
+    pub fn step(&mut self) -> Result<(Vec<Vec<HeadResult>>, StepReport), TrainError> {
+        let run = &self.settings.run;
+        let n_heads = self.settings.model.heads.n;
+        let progress = self.state.step as f32 / run.steps.max(1) as f32;
+        let weights = self.settings.loss.at(progress, n_heads);
+        let mut sums = Gradients::new(&self.params);
+        let mut results = Vec::with_capacity(run.accumulate);
+        for i in 0..run.accumulate as u64 {
+            let first = (self.state.step * run.accumulate as u64 + i) * run.windows as u64;
+            let batch = self.windows.batch(first, run.windows)?;
+            let pass = self.model.pass(&self.params, self.ops, &batch);
+            results.push(gradients(&self.model, &pass, &batch, &weights, &mut sums));
+        }
+        let rate = self.settings.optimiser.rate(self.state.step, run.steps);
+        let finite = results.iter().flatten().all(|head| head.loss.is_finite());
+        let report = match finite {
+            true => {
+                let scale = 1.0 / run.accumulate as f32;
+                self.adam.step(&self.settings.optimiser, rate, &mut self.params, &mut sums, scale)
+            }
+            false => StepReport { norms: [f32::NAN; 2], applied: false },
+        };
+        self.state.step += 1;
+        if report.applied {
+            self.skipped_in_a_row = 0;
+        } else {
+            self.state.skipped += 1;
+            self.skipped_in_a_row += 1;
+            if self.skipped_in_a_row >= run.give_up_after {
+                return Err(TrainError::NotFinite { skipped: self.skipped_in_a_row });
+            }
+        }
+        Ok((results, report))
+    }
+
+    /// Losses on held-out windows spread over their file, a batch at a time.
+    pub fn evaluate(&self) -> Result<Option<Evaluation>, TrainError> {
+        let Some(held_out) = &self.held_out else { return Ok(None) };
+        let frozen = self.params.frozen();
+        let whole = held_out.spread(self.settings.run.evaluate_windows)?;
+        let results: Vec<_> = whole
+            .chunks(self.settings.run.windows)
+            .map(|batch| evaluate(&self.model, &self.model.pass(&frozen, self.ops, &batch), &batch))
+            .collect();
+        let (loss, top_1) = means(&results, self.settings.model.heads.n);
+        Ok(Some(Evaluation { loss, top_1 }))
+    }
+
+    /// Writes the checkpoint.
+    pub fn save(&self) -> Result<(), TrainError> {
+        self.checkpoint.save(self.state, &self.params, &self.adam)
+    }
+}
+
+/// Runs until all steps are done or `stop` is set, then saves. `report` sees every line of the log; between them, the step.
+pub fn train(
+    trainer: &mut Trainer,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(u64, Option<&Entry>),
+) -> Result<Outcome, TrainError> {
+    let run = trainer.settings.run.clone();
+    let n_heads = trainer.settings.model.heads.n;
+    let per_step = trainer.settings.tokens_per_step();
+    let mut log = Log::open(&run.folder, trainer.n_steps())?;
+    let (mut since, mut clock) = (Vec::new(), Instant::now());
+    let mut first = trainer.n_steps();
+    while trainer.n_steps() < run.steps {
+        if stop.load(Ordering::Relaxed) {
+            trainer.save()?;
+            return Ok(Outcome::Stopped);
+        }
+        let rate = trainer.settings.optimiser.rate(trainer.n_steps(), run.steps);
+        let (results, step) = trainer.step()?;
+        since.extend(results);
+        let done = trainer.n_steps();
+        let last = done == run.steps;
+        let mut entry = |kind: &str, loss, top_1, tokens_per_second| {
+            let kind = kind.to_owned();
+            let (norms, skipped) =
+                (step.norms.map(|norm| if norm.is_finite() { norm } else { 0.0 }), trainer.n_skipped());
+            let entry = Entry {
+                kind,
+                step: done,
+                tokens: done * per_step,
+                loss,
+                top_1,
+                rate,
+                norms,
+                skipped,
+                tokens_per_second,
+            };
+            log.write(&entry)?;
+            report(done, Some(&entry));
+            Ok::<_, TrainError>(())
+        };
+        if done.is_multiple_of(run.log_every) || last {
+            let speed = ((done - first) * per_step) as f32 / clock.elapsed().as_secs_f32();
+            let (loss, top_1) = means(&since, n_heads);
+            entry("train", loss, top_1, speed)?;
+            since.clear();
+            (first, clock) = (done, Instant::now());
+        }
+        if run.evaluate_every > 0 && (done.is_multiple_of(run.evaluate_every) || last) {
+            let started = Instant::now();
+            if let Some(Evaluation { loss, top_1 }) = trainer.evaluate()? {
+                entry("held_out", loss, top_1, 0.0)?;
+            }
+            clock += started.elapsed();
+        }
+        if done.is_multiple_of(run.checkpoint_every) || last {
+            trainer.save()?;
+        }
+        report(done, None);
+    }
+    Ok(Outcome::Finished)
+}

@@ -1,0 +1,151 @@
+//! The TOML file of a run.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+use crate::config::ModelConfig;
+use crate::data::DataConfig;
+use crate::loss::LossConfig;
+use crate::ops::Ops;
+use crate::optim::OptimiserConfig;
+
+/// All settings of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// How long, how much at a time, where to.
+    pub run: RunConfig,
+    /// The model.
+    pub model: ModelConfig,
+    /// The heads' weights.
+    pub loss: LossConfig,
+    /// The optimiser.
+    pub optimiser: OptimiserConfig,
+    /// The texts.
+    pub data: DataConfig,
+}
+
+/// How long a run is, how much it does at a time and where its files go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// The folder for the checkpoint and the log.
+    pub folder: PathBuf,
+    /// Optimiser steps of the whole run.
+    pub steps: u64,
+    /// Windows that go through the model at a time.
+    pub windows: usize,
+    /// Batches of `windows` whose gradients make one step.
+    #[serde(default = "one")]
+    pub accumulate: usize,
+    /// Decides the first weights and the order of windows.
+    #[serde(default)]
+    pub seed: u64,
+    /// Where it runs.
+    #[serde(default)]
+    pub device: DeviceName,
+    /// Steps between lines of the log.
+    #[serde(default = "log_every")]
+    pub log_every: u64,
+    /// Steps between evaluations on held-out texts; 0 for none.
+    #[serde(default = "evaluate_every")]
+    pub evaluate_every: u64,
+    /// Held-out windows of an evaluation.
+    #[serde(default = "evaluate_windows")]
+    pub evaluate_windows: usize,
+    /// Steps between checkpoints.
+    #[serde(default = "checkpoint_every")]
+    pub checkpoint_every: u64,
+    /// Steps in a row whose loss or gradient was not finite, after which the run stops.
+    #[serde(default = "give_up_after")]
+    pub give_up_after: u32,
+}
+
+fn one() -> usize {
+    1
+}
+fn log_every() -> u64 {
+    10
+}
+fn evaluate_every() -> u64 {
+    500
+}
+fn evaluate_windows() -> usize {
+    64
+}
+fn checkpoint_every() -> u64 {
+    200
+}
+fn give_up_after() -> u32 {
+    5
+}
+
+/// A back end. Those of GPUs are features of this crate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceName {
+    /// The CPU, with fused operations.
+    #[default]
+    Cpu,
+    /// CUDA, the first device.
+    Cuda,
+    /// Any GPU that WebGPU finds.
+    Wgpu,
+}
+
+impl DeviceName {
+    /// The device and the version of the small parts that runs there.
+    pub fn open(self) -> Result<(Device, Ops), TrainError> {
+        match self {
+            Self::Cpu => Ok((Device::flex(), Ops::Fused)),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => Ok((Device::cuda(0), Ops::Composed)),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => Ok((Device::wgpu(Default::default()), Ops::Composed)),
+            #[allow(unreachable_patterns)]
+            other => {
+                let name = format!("{other:?}").to_lowercase();
+                let wanted = format!("a foretoken-train built with `--features {name}`");
+                Err(TrainError::setting("run.device", name, wanted))
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// Reads and checks a TOML file.
+    pub fn read(path: &Path) -> Result<Self, TrainError> {
+        let text = std::fs::read_to_string(path).map_err(TrainError::io("read", path))?;
+        let settings: Self = toml::from_str(&text)
+            .map_err(|source| TrainError::Config { path: path.to_path_buf(), source: Box::new(source) })?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Checks that the settings fit each other.
+    pub fn check(&self) -> Result<(), TrainError> {
+        self.model.check()?;
+        self.loss.check(self.model.heads.n)?;
+        self.optimiser.check()?;
+        let run = &self.run;
+        for (setting, value) in [("run.windows", run.windows as u64), ("run.accumulate", run.accumulate as u64)] {
+            if value == 0 {
+                return Err(TrainError::setting(setting, 0, "at least 1"));
+            }
+        }
+        for (setting, value) in [("run.log_every", run.log_every), ("run.checkpoint_every", run.checkpoint_every)] {
+            if value == 0 {
+                return Err(TrainError::setting(setting, 0, "at least 1"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens that a step learns from.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.run.windows * self.run.accumulate * self.model.context) as u64
+    }
+}

@@ -1,0 +1,144 @@
+//! A run that stops and resumes is the run that never stopped; broken steps move nothing.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use super::{CheckpointFile, Outcome, Settings, Trainer, train};
+use crate::TrainError;
+use crate::data::{Prepared, TokenWriter};
+use crate::optim::AdamW;
+
+fn settings(folder: &Path) -> Settings {
+    let data = folder.join("data");
+    std::fs::create_dir_all(&data).unwrap();
+    let mut writer = TokenWriter::default();
+    for i in 0..40 {
+        writer.push(format!("def f{i}(x):\n    return x + {i}\n").repeat(6).as_bytes());
+    }
+    let files = Prepared::in_folder(&data);
+    writer.write(&files.train).unwrap();
+    writer.write(&files.held_out).unwrap();
+    let text = format!(
+        r#"
+        [run]
+        folder = {run:?}
+        steps = 12
+        windows = 2
+        accumulate = 2
+        log_every = 3
+        evaluate_every = 6
+        evaluate_windows = 5
+        checkpoint_every = 4
+        [model]
+        vocabulary = 256
+        width = 32
+        layers = 2
+        attention_heads = 2
+        kv_heads = 1
+        feed_forward = 48
+        context = 32
+        heads = {{ n = 3, kind = "resblock" }}
+        [loss]
+        lambda = 1.0
+        weights = {{ geometric = 0.5 }}
+        [optimiser]
+        learning_rate = 0.01
+        warm_up = 2
+        [data]
+        folder = {data:?}
+        "#,
+        run = folder.join("run"),
+    );
+    let path = folder.join("run.toml");
+    std::fs::write(&path, text).unwrap();
+    Settings::read(&path).unwrap()
+}
+
+fn weights(trainer: &Trainer) -> Vec<Vec<u32>> {
+    let params = trainer.params();
+    params.iter().map(|(id, _)| params.host(id).iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+#[test]
+fn a_resumed_run_is_bit_equal_and_learns() {
+    let (whole, parts) = (crate::scratch::Scratch::new(), crate::scratch::Scratch::new());
+    let never = AtomicBool::new(false);
+    let mut trainer = Trainer::open(&settings(whole.path())).unwrap();
+    let mut entries = Vec::new();
+    let mut keep = |_: u64, entry: Option<&super::Entry>| entries.extend(entry.cloned());
+    assert_eq!(train(&mut trainer, &never, &mut keep).unwrap(), Outcome::Finished);
+    let kinds: Vec<_> = entries.iter().map(|e| (e.step, e.kind.as_str())).collect();
+    assert_eq!(kinds, [(3, "train"), (6, "train"), (6, "held_out"), (9, "train"), (12, "train"), (12, "held_out")]);
+    assert!(entries[4].loss[0] < entries[0].loss[0] && entries[4].top_1[0] > entries[0].top_1[0]);
+    assert!(entries[5].loss.iter().all(|loss| *loss > 0.0 && *loss < 6.0));
+
+    // Killed after 7 steps: the checkpoint is of step 4, and the log holds lines behind it.
+    let settings = settings(parts.path());
+    let mut killed = Trainer::open(&settings).unwrap();
+    let stop = AtomicBool::new(false);
+    for _ in 0..7 {
+        if killed.n_steps() == 4 {
+            killed.save().unwrap();
+        }
+        killed.step().unwrap();
+    }
+    drop(killed);
+    let mut resumed = Trainer::open(&settings).unwrap();
+    assert_eq!(resumed.n_steps(), 4);
+    // Asked to stop at once, it saves what it has; then it goes on to the end.
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(train(&mut resumed, &stop, &mut |_, _| ()).unwrap(), Outcome::Stopped);
+    let mut resumed = Trainer::open(&settings).unwrap();
+    train(&mut resumed, &never, &mut |_, _| ()).unwrap();
+    assert_eq!(weights(&resumed), weights(&trainer));
+    let log = std::fs::read_to_string(parts.path().join("run/log.jsonl")).unwrap();
+    assert_eq!(log.lines().count(), 5);
+}
+
+#[test]
+fn steps_that_are_not_finite_are_skipped_and_end_the_run() {
+    let folder = crate::scratch::Scratch::new();
+    let mut trainer = Trainer::open(&settings(folder.path())).unwrap();
+    trainer.step().unwrap();
+    trainer.save().unwrap();
+    let id = trainer.params().find("layers.0.qkv").unwrap();
+    let n = trainer.params().spec(id).len();
+    trainer.params_mut().set(id, vec![f32::NAN; n]);
+    let before = weights(&trainer);
+    for _ in 0..4 {
+        assert!(!trainer.step().unwrap().1.applied);
+    }
+    assert_eq!(weights(&trainer), before);
+    assert!(matches!(trainer.step(), Err(TrainError::NotFinite { skipped: 5 })));
+    assert_eq!((trainer.n_skipped(), Trainer::open(&settings(folder.path())).unwrap().n_steps()), (5, 1));
+}
+
+#[test]
+fn checkpoints_of_other_models_and_broken_ones_are_refused() {
+    let folder = crate::scratch::Scratch::new();
+    let mut settings = settings(folder.path());
+    let trainer = Trainer::open(&settings).unwrap();
+    trainer.save().unwrap();
+    settings.model.heads.n = 2;
+    let message = Trainer::open(&settings).err().unwrap().to_string();
+    assert!(message.contains("another model"), "{message}");
+    let file = CheckpointFile::in_folder(&settings.run.folder);
+    let bytes = std::fs::read(file.path()).unwrap();
+    for cut in [0, 7, 200, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(file.path(), &bytes[..cut]).unwrap();
+        let mut params = trainer.params().clone();
+        let mut adam = AdamW::new(&params);
+        assert!(file.load(&mut params, Some(&mut adam)).is_err(), "{cut} bytes");
+    }
+}
+
+#[test]
+fn unknown_settings_are_refused() {
+    let folder = crate::scratch::Scratch::new();
+    settings(folder.path());
+    let path = folder.path().join("run.toml");
+    let text = std::fs::read_to_string(&path).unwrap().replace("warm_up", "warmup");
+    std::fs::write(&path, text).unwrap();
+    let message = Settings::read(&path).unwrap_err().to_string();
+    assert!(message.contains("warmup") && message.contains("warm_up"), "{message}");
+}
