@@ -154,7 +154,7 @@ pub fn attention_backward(
     let mut d_rows = vec![0.0; BLOCK * dim];
     for head in 0..shape.n_heads {
         heads.load(isa, qkv, rotary, head);
-        if head % group == 0 {
+        if head.is_multiple_of(group) {
             transpose(&heads.values[..n * dim], dim, &mut values_t, padded);
             d_keys.fill(0.0);
             d_values.fill(0.0);
@@ -251,7 +251,7 @@ impl Heads {
             query.copy_from_slice(&row[head * dim..][..dim]);
             rotary.turn(isa, query, i);
             scale_assign(isa, query, scale);
-            if head % group == 0 {
+            if head.is_multiple_of(group) {
                 let kv = head / group;
                 let key = &mut self.keys[i * dim..][..dim];
                 key.copy_from_slice(&row[(n_heads + kv) * dim..][..dim]);
@@ -260,7 +260,7 @@ impl Heads {
                 self.values[i * dim..][..dim].copy_from_slice(value);
             }
         }
-        if head % group == 0 {
+        if head.is_multiple_of(group) {
             transpose(&self.keys[..n_tokens * dim], dim, &mut self.keys_t, self.shape.padded());
         }
     }
