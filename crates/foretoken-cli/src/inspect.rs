@@ -6,8 +6,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use foretoken_engine::Footprint;
 use foretoken_formats::gguf::{Gguf, Summary, TensorInfo, Value};
 use foretoken_formats::printable;
+use foretoken_model::HeadsInfo;
 use serde_json::json;
 
+use crate::embedded;
 use crate::error::CliError;
 use crate::model_file;
 use crate::options::{KvTypeName, WeightsName};
@@ -19,8 +21,8 @@ use crate::output;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    /// A .gguf file, or parts of the name of one in the model folder
-    #[arg(value_name = "FILE|NAME")]
+    /// A .gguf file, or parts of the name of one in the model folder, or the one inside this program
+    #[arg(value_name = "FILE|NAME", default_value = embedded::NAME)]
     model: String,
 
     /// List every tensor
@@ -52,7 +54,7 @@ const CONTEXTS: [usize; 4] = [2048, 8192, 32768, 131_072];
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let gguf = Gguf::open(model_file::find(&args.model)?)?;
+    let gguf = model_file::open(&args.model)?;
     let hyper = foretoken_model::check(&gguf);
     let (weights, kv_type) = (args.weights.weights(), args.kv_type.kv_type());
     let footprint = hyper.map(|hyper| Footprint::of(&gguf, &hyper, weights, kv_type));
@@ -107,11 +109,26 @@ fn overview(gguf: &Gguf, summary: &Summary) -> Table {
     row("vocabulary", number(summary.vocab_size));
     row("tokenizer", summary.tokenizer.clone());
     row("chat template", Some(if summary.chat_template { "yes" } else { "no" }.into()));
+    row("prediction heads", prediction_heads(gguf));
     for use_ in &summary.types {
         let note = if use_.supported { "" } else { " (not supported)" };
         row(&format!("type {}", use_.ty), Some(format!("{} in {} tensors{note}", megabytes(use_.bytes), use_.tensors)));
     }
     table
+}
+
+/// Kind, number and weight of the heads beside the model's own; `None` where there are none that can be run.
+fn prediction_heads(gguf: &Gguf) -> Option<String> {
+    let HeadsInfo { kind, count } = HeadsInfo::of(gguf).ok()??;
+    let (bytes, share) = heads_bytes(gguf);
+    Some(format!("{count} beside the model's own, {kind}, {}, {:.1} % of the weights", megabytes(bytes), 100.0 * share))
+}
+
+/// Bytes of these heads, and their share of all weights.
+fn heads_bytes(gguf: &Gguf) -> (u64, f64) {
+    let bytes = |tensors: &mut dyn Iterator<Item = &TensorInfo>| tensors.map(|t| t.n_bytes as u64).sum::<u64>();
+    let heads = bytes(&mut gguf.tensors().iter().filter(|tensor| HeadsInfo::owns(&tensor.name)));
+    (heads, heads as f64 / bytes(&mut gguf.tensors().iter()).max(1) as f64)
 }
 
 fn metadata_table(gguf: &Gguf) -> Table {
@@ -177,7 +194,11 @@ fn as_json(args: &Args, gguf: &Gguf, footprint: Option<&Footprint>) -> serde_jso
             contexts(&summary).into_iter().map(|c| json!({"context": c, "kv_bytes": kv * c as u64})).collect();
         json!({"weight_bytes": footprint.packed_bytes, "kv_bytes_per_token": kv, "contexts": by_context})
     });
-    let mut all = json!({"summary": summary, "metadata": metadata, "memory": memory});
+    let heads = HeadsInfo::of(gguf).ok().flatten().map(|HeadsInfo { kind, count }| {
+        let (bytes, share) = heads_bytes(gguf);
+        json!({"kind": kind.to_string(), "count": count, "bytes": bytes, "share": share})
+    });
+    let mut all = json!({"summary": summary, "metadata": metadata, "heads": heads, "memory": memory});
     if args.tensors {
         all["tensors"] = gguf.tensors().iter().map(tensor).collect();
     }

@@ -5,6 +5,8 @@ mod answer;
 mod bench;
 mod chat;
 mod colour;
+mod demo;
+mod embedded;
 mod error;
 mod explain;
 mod generate;
@@ -44,6 +46,8 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  foretoken demo                                            watch two ways to decode
+  foretoken generate 'def fibonacci(n):'                    continue code with the embedded model
   foretoken generate -m smollm2 'Once upon a time'          continue a text
   foretoken generate -m smollm2 --chat 'Why is the sky blue?'  ask a question
   foretoken chat -m qwen2.5-coder-1.5b                      talk
@@ -61,6 +65,7 @@ Exit codes:
 #[derive(Subcommand, Debug)]
 enum Command {
     Generate(generate::Args),
+    Demo(demo::Args),
     Chat(chat::Args),
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
     interrupt::install();
     let result = match Cli::parse().command {
         Command::Generate(args) => generate::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

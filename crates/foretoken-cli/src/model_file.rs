@@ -4,6 +4,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use foretoken_formats::gguf::Gguf;
+
+use crate::embedded;
 use crate::error::CliError;
 
 /// `$FORETOKEN_MODELS`, or `~/.cache/foretoken/models`.
@@ -14,7 +17,15 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// The file for what was given as `--model`.
+/// Opens what was given as `--model`.
+pub fn open(name: &str) -> Result<Gguf, CliError> {
+    Ok(match name {
+        embedded::NAME => embedded::open()?,
+        name => Gguf::open(find(name)?)?,
+    })
+}
+
+/// The file of this path or name.
 pub fn find(name: &str) -> Result<PathBuf, CliError> {
     find_in(&folder(), name)
 }

@@ -7,9 +7,12 @@ use foretoken_decode::Recorder;
 use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_engine::{Engine, EngineOptions, Isa, KvType, Method, ModelFile, Request, Weights};
+use foretoken_formats::gguf::Gguf;
 
+use crate::embedded;
 use crate::error::CliError;
 use crate::model_file;
+use crate::output;
 use crate::profile::Profile;
 use crate::progress::LoadingBar;
 use crate::prompt::read_text;
@@ -20,8 +23,9 @@ use crate::structure::{AcceptanceOptions, StructureOptions};
 #[command(next_help_heading = "Model")]
 pub struct ModelOptions {
     /// A .gguf file, or parts of the name of one in $FORETOKEN_MODELS (else ~/.cache/foretoken/models), as in smollm2-135m
+    /// [default: embedded, a small model of Python code inside this program]
     #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL")]
-    pub model: String,
+    pub model: Option<String>,
 
     /// Threads of a pass [default: all cores]. The text does not depend on it
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -106,7 +110,30 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
 impl ModelOptions {
     /// Finds the model file and reads all but the weights.
     pub fn open(&self) -> Result<ModelFile, CliError> {
-        Ok(ModelFile::open(&model_file::find(&self.model)?)?)
+        Ok(ModelFile::from_gguf(self.gguf()?)?)
+    }
+
+    /// The model file's header. When no model was named it says which one it takes.
+    pub fn gguf(&self) -> Result<Gguf, CliError> {
+        if self.model.is_none() {
+            output::note(embedded::notice());
+        }
+        model_file::open(self.name())
+    }
+
+    /// The same again, without a word.
+    pub fn open_again(&self) -> Result<ModelFile, CliError> {
+        Ok(ModelFile::from_gguf(model_file::open(self.name())?)?)
+    }
+
+    /// Whether it is the model inside this program.
+    pub fn is_embedded(&self) -> bool {
+        self.name() == embedded::NAME
+    }
+
+    /// What was named as the model.
+    pub fn name(&self) -> &str {
+        self.model.as_deref().unwrap_or(embedded::NAME)
     }
 
     /// Checks a request against the model, before the weights are loaded for it.
@@ -165,7 +192,8 @@ pub struct DraftOptions {
     /// From the text and what was run before: suffix (what followed the same words, in this text and in earlier answers),
     /// recycle (what past passes found likely), prompt_lookup (a simpler suffix), lookahead and jacobi (the model's own
     /// parallel guesses, carried from pass to pass), grammar (what --schema and the like force). By running a model:
-    /// draft_model (see --draft-model), requantised (see --draft-requant), early_exit (the first layers alone).
+    /// draft_model (see --draft-model), requantised (see --draft-requant), early_exit (the first layers alone), mtp and
+    /// blockwise (the model's own prediction heads, where it has some).
     #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
     pub draft: Method,
 
@@ -272,6 +300,23 @@ pub struct SamplingOptions {
     pub seed: Option<u64>,
 }
 
+impl SamplingOptions {
+    /// What the sampler is told; the seed is the request's.
+    pub fn settings(&self) -> SamplerSettings {
+        SamplerSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias: self.logit_bias.clone(),
+            ..SamplerSettings::default()
+        }
+    }
+}
+
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {
     let wanted = || format!("{text:?} is not ID=VALUE, such as 42=-1.5 or 42=-inf");
     let (token, value) = text.split_once('=').ok_or_else(wanted)?;
@@ -317,19 +362,8 @@ impl AnswerOptions {
     /// model's.
     pub fn request(&self, file: &ModelFile, prompt: Vec<u32>, max_tokens: usize) -> Result<Request, CliError> {
         let Self { draft, sampling, ending, structure, acceptance, .. } = self;
-        let sampler = SamplerSettings {
-            temperature: sampling.temperature,
-            top_k: sampling.top_k,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            repetition_penalty: sampling.repetition_penalty,
-            presence_penalty: sampling.presence_penalty,
-            frequency_penalty: sampling.frequency_penalty,
-            logit_bias: sampling.logit_bias.clone(),
-            ..SamplerSettings::default()
-        };
         let mut request = Request {
-            sampler,
+            sampler: sampling.settings(),
             seed: sampling.seed,
             max_tokens: (max_tokens > 0).then_some(max_tokens),
             min_tokens: ending.min_tokens,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
 use serde_json::json;
 
@@ -56,7 +55,7 @@ Examples:
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let gguf = Gguf::open(model_file::find(&args.model)?)?;
+    let gguf = model_file::open(&args.model)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     match &args.decode {
         Some(ids) => decode(&tokenizer, ids, args.json)?,

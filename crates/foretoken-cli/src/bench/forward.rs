@@ -8,14 +8,12 @@ use comfy_table::{Table, presets};
 use foretoken_decode::target::{Cache, Pass, SequenceId, Target, Want, Work};
 use foretoken_decode::tree::{Source, TokenTree};
 use foretoken_engine::{EngineOptions, Footprint, Isa, Loaded};
-use foretoken_formats::gguf::Gguf;
 use foretoken_model::{Model, PagedCache};
 use serde_json::{Map, Value, json};
 
 use crate::error::{CliError, INTERRUPTED};
 use crate::interrupt::Watch;
 use crate::machine::{Bandwidth, Machine, median};
-use crate::model_file;
 use crate::options::ModelOptions;
 use crate::output;
 use crate::progress::{self, LoadingBar};
@@ -130,7 +128,7 @@ impl Bench {
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions { context: Some(longest), ..args.model.engine_options(&progress) };
-        let gguf = Gguf::open(model_file::find(&args.model.model)?)?;
+        let gguf = args.model.gguf()?;
         let hyper = foretoken_model::check(&gguf)?;
         let Loaded { model, footprint } = Loaded::load(&gguf, &hyper, &options, options.progress)?;
         // Room for the context and a prompt beside it, and a page for each branch.
@@ -286,7 +284,7 @@ impl Floor<'_> {
             })
         });
         json!({
-            "model": self.args.model.model,
+            "model": self.args.model.name(),
             "context": self.args.context,
             "repeats": self.args.repeats,
             "rows": rows,

@@ -144,7 +144,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     if args.json {
         output::json(&json!({
-            "model": args.model.model,
+            "model": args.model.name(),
             "prompts": args.prompts,
             "max_tokens": args.max_tokens,
             "repeats": args.repeats,
