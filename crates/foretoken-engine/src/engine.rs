@@ -19,7 +19,7 @@ use crate::load::{Loaded, PROMPT_ROWS, Progress, file_bytes};
 use crate::scheduler::{Scheduler, WallClock};
 
 /// The drafters that `auto` asks, where they are there.
-const AUTO: &[&str] = &["recall", "grammar", "mtp", "draft_model", "requantised"];
+const AUTO: &[&str] = &["suffix", "recycle", "grammar", "mtp", "draft_model", "requantised"];
 
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
