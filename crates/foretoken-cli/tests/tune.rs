@@ -17,7 +17,7 @@ fn a_profile_is_measured_and_used() {
         .map(|word| format!(r#"{{"prompt": "Say {word} {word} {word} {word}."}}"#))
         .into();
     fs::write(&prompts, lines.join("\n")).expect("it can be written");
-    let tune = ["tune", "-m", model, "--threads", "1", "--prompts", &prompts, "--out", &profile, "-n", "12"];
+    let tune = ["tune", model, "--threads", "1", "--prompts", &prompts, "--out", &profile, "-n", "12"];
     let output = run(&tune);
     assert!(output.status.success(), "{}", stderr(&output));
     let said = String::from_utf8_lossy(&output.stdout);

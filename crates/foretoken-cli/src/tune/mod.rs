@@ -29,6 +29,10 @@ use crate::report;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
+    /// The model, before what --model says
+    #[arg(value_name = "MODEL")]
+    name: Option<String>,
+
     #[command(flatten)]
     model: ModelOptions,
 
@@ -62,12 +66,13 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  foretoken tune -m smollm2 --prompts prompts.jsonl --out smollm2.json
+  foretoken tune smollm2 --prompts prompts.jsonl --out smollm2.json
   foretoken generate -m smollm2 --profile smollm2.json 'Once upon a time'";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let file = args.model.open()?;
+    let model_options = ModelOptions { model: args.name.clone().or(args.model.model.clone()), ..args.model.clone() };
+    let file = model_options.open()?;
     let requests = requests(args, &file)?;
     let draft = DraftOptions {
         draft: args.draft.clone(),
@@ -77,9 +82,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         profile: None,
     };
     let passes = Passes::default();
-    let mut engine = args.model.load(file, &draft, Some(Box::new(passes.clone())))?;
+    let mut engine = model_options.load(file, &draft, Some(Box::new(passes.clone())))?;
     let begin = engine.scheduler().cost_model().clone();
-    let model = ModelId::of(&engine, &args.model)?;
+    let model = ModelId::of(&engine, &model_options)?;
 
     output::note("measuring passes");
     let table = costs::measure(&mut engine)?;
