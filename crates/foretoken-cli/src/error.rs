@@ -70,6 +70,20 @@ pub enum CliError {
         what: String,
     },
 
+    /// The address to listen at.
+    #[error("cannot listen at {address}: {error}")]
+    #[diagnostic(help("another program may be there: choose another --port, or --port 0 for a free one"))]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The system's reason.
+        error: io::Error,
+    },
+
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod answer;
+mod batch;
 mod bench;
 mod chat;
 mod colour;
@@ -20,6 +21,7 @@ mod profile;
 mod progress;
 mod prompt;
 mod report;
+mod serve;
 mod structure;
 mod tokenize;
 mod trace;
@@ -51,6 +53,7 @@ Examples:
   foretoken generate -m smollm2 'Once upon a time'          continue a text
   foretoken generate -m smollm2 --chat 'Why is the sky blue?'  ask a question
   foretoken chat -m qwen2.5-coder-1.5b                      talk
+  foretoken serve -m qwen2.5-coder-1.5b                     answer OpenAI's clients at http://127.0.0.1:8080/v1
   foretoken inspect model.gguf                              what is in a file, and the memory it needs
   foretoken generate -m smollm2 --trace t.jsonl 'Once upon a time'; foretoken explain t.jsonl  who guessed what
   foretoken bench decode -m qwen2.5-coder-0.5b --prompts prompts.jsonl  what drafting gains
@@ -67,6 +70,8 @@ enum Command {
     Generate(generate::Args),
     Demo(demo::Args),
     Chat(chat::Args),
+    Serve(serve::Args),
+    Batch(batch::Args),
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
     Explain(explain::Args),
@@ -76,13 +81,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("FORETOKEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let command = Cli::parse().command;
+    log(&command);
     interrupt::install();
-    let result = match Cli::parse().command {
+    let result = match command {
         Command::Generate(args) => generate::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Batch(args) => batch::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -99,6 +106,17 @@ fn main() -> ExitCode {
             code.into()
         }
     }
+}
+
+/// Sets up the log: a server tells of every request, the others of trouble only.
+fn log(command: &Command) {
+    let (level, json) = match command {
+        Command::Serve(args) => ("info", args.log_json()),
+        _ => ("warn", false),
+    };
+    let filter = EnvFilter::try_from_env("FORETOKEN_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json { log.json().init() } else { log.init() }
 }
 
 #[cfg(test)]

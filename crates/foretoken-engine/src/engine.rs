@@ -157,6 +157,11 @@ impl Engine {
         &mut self.scheduler
     }
 
+    /// The file and the scheduler apart, for a thread that runs requests while others read texts.
+    pub fn into_parts(self) -> (ModelFile, Scheduler<Model, TokenText>) {
+        (self.file, self.scheduler)
+    }
+
     /// What the model weighs.
     pub fn footprint(&self) -> &Footprint {
         &self.footprint

@@ -6,13 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use foretoken_decode::TokenId;
 use foretoken_decode::constraint::Constraint;
-use foretoken_formats::chat::{ChatTemplate, Message};
+use foretoken_formats::chat::{ChatTemplate, Conversation, Message};
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
 use foretoken_model::Hyper;
 
 use crate::error::EngineError;
 use crate::grammar::{Compiler, Grammar};
+use crate::infill::{self, Infill};
 use crate::load::DEFAULT_CONTEXT;
 
 /// An open model file with its tokenizer and chat template.
@@ -100,14 +101,34 @@ impl ModelFile {
     /// The tokens of a conversation in the model's chat template, up to where the assistant's answer begins. Special
     /// tokens inside the messages are text unless they are to be parsed.
     pub fn encode_chat(&self, messages: &[Message], special: Special) -> Result<Vec<TokenId>, EngineError> {
-        let template = self.chat_template().ok_or_else(|| EngineError::NoChatTemplate { model: self.name() })?;
-        // Some templates tell the model what day it is.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs() as i64);
         match special {
-            Special::AsText => Ok(template.encode(&self.tokenizer, messages, true, now)?),
-            Special::Parse => Ok(self.tokenizer.encode(&template.render_at(messages, true, now)?, Special::Parse)?),
+            Special::AsText => self.encode_conversation(&Conversation::new(messages)),
+            Special::Parse => {
+                let text = self.template()?.render_at(messages, true, today())?;
+                Ok(self.tokenizer.encode(&text, Special::Parse)?)
+            }
         }
     }
+
+    /// The same for messages with tools and variables; special tokens inside are text.
+    pub fn encode_conversation(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError> {
+        Ok(self.template()?.encode_conversation(&self.tokenizer, conversation, true, today())?)
+    }
+
+    /// The tokens that ask for what stands between two texts, and those that end it besides the model's own; `None` when
+    /// the model has no tokens for that.
+    pub fn encode_infill(&self, before: &str, after: &str) -> Result<Option<Infill>, EngineError> {
+        infill::encode(&self.tokenizer, before, after)
+    }
+
+    fn template(&self) -> Result<&ChatTemplate, EngineError> {
+        self.chat_template().ok_or_else(|| EngineError::NoChatTemplate { model: self.name() })
+    }
+}
+
+/// Some templates tell the model what day it is: seconds since 1970.
+fn today() -> Option<i64> {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs() as i64)
 }
 
 /// The context size for what was asked, checked against the model's own.

@@ -3,6 +3,7 @@
 //! Templates are Jinja programs from an untrusted file. They run on fuel, which bounds time and memory, and see nothing
 //! but the messages.
 
+mod conversation;
 mod functions;
 mod guard;
 
@@ -10,11 +11,11 @@ use std::io::Write;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Value, context};
-use serde::{Deserialize, Serialize};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::{Special, Tokenizer};
 use crate::{FormatError, TokenId, printable};
+pub use conversation::{Conversation, Message};
 use guard::Guard;
 
 const KEY: &str = "tokenizer.chat_template";
@@ -27,26 +28,6 @@ const FUEL: u64 = 1_000_000;
 const FUEL_PER_BYTE: u64 = 1;
 /// What a template may add to the messages.
 const MAX_EXTRA_BYTES: usize = 4 << 20;
-
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks: "system", "user", "assistant", or what else the template knows.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl Message {
-    /// A turn of `role`.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
-    }
-
-    fn value(&self) -> Value {
-        Value::from_pairs([("role", self.role.as_str()), ("content", self.content.as_str())])
-    }
-}
 
 /// A compiled chat template.
 #[derive(Debug)]
@@ -108,17 +89,33 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         now: Option<i64>,
     ) -> Result<String, FormatError> {
-        let content_bytes: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
+        self.render_conversation(&Conversation::new(messages), add_generation_prompt, now)
+    }
+
+    /// The same with tools and variables.
+    pub fn render_conversation(
+        &self,
+        conversation: &Conversation,
+        add_generation_prompt: bool,
+        now: Option<i64>,
+    ) -> Result<String, FormatError> {
+        let content_bytes: usize = conversation.texts().iter().map(|text| text.len()).sum();
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(FUEL + FUEL_PER_BYTE * content_bytes as u64));
         environment.add_function("strftime_now", functions::strftime_now(now));
         let template = environment.get_template(NAME).map_err(describe)?;
-        let context = context! {
-            messages => messages.iter().map(Message::value).collect::<Value>(),
+        let own = context! {
+            messages => conversation.messages.iter().map(Message::value).collect::<Value>(),
             add_generation_prompt,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
+        // Templates ask whether there are tools by asking for the list.
+        let tools = match conversation.tools.is_empty() {
+            true => context! {},
+            false => context! { tools => conversation::jinja(&conversation.tools) },
+        };
+        let context = context! { ..own, ..tools, ..conversation::jinja(&conversation.variables) };
         let mut out = Limited { bytes: Vec::new(), limit: 4 * content_bytes + MAX_EXTRA_BYTES };
         let limit = out.limit;
         template.render_captured_to(context, &mut out).map_err(|error| match error.kind() {
@@ -142,21 +139,24 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         now: Option<i64>,
     ) -> Result<Vec<TokenId>, FormatError> {
-        let taken = messages.iter().flat_map(|message| [message.role.as_str(), message.content.as_str()]);
-        let mut guard = Guard::new(taken.chain([self.source(), &self.bos, &self.eos]));
-        let guarded: Option<Vec<Message>> = messages
-            .iter()
-            .map(|message| {
-                let all_kinds = message.role != "assistant";
-                let role = guard.hide(tokenizer, &message.role, true)?;
-                Some(Message { content: guard.hide(tokenizer, &message.content, all_kinds)?, role })
-            })
-            .collect();
+        self.encode_conversation(tokenizer, &Conversation::new(messages), add_generation_prompt, now)
+    }
+
+    /// The same with tools and variables, in which special tokens are text too.
+    pub fn encode_conversation(
+        &self,
+        tokenizer: &Tokenizer,
+        conversation: &Conversation,
+        add_generation_prompt: bool,
+        now: Option<i64>,
+    ) -> Result<Vec<TokenId>, FormatError> {
+        let mut guard = Guard::new(conversation.texts().into_iter().chain([self.source(), &self.bos, &self.eos]));
+        let guarded = conversation.guarded(&mut guard, tokenizer);
         let guarded = guarded.ok_or_else(|| FormatError::Template {
             reason: "the messages use all private characters, which are needed to tell typed text from special tokens"
                 .to_owned(),
         })?;
-        let text = self.render_at(&guarded, add_generation_prompt, now)?;
+        let text = self.render_conversation(&guarded, add_generation_prompt, now)?;
         if guard.is_idle() {
             return tokenizer.encode(&text, Special::Parse);
         }

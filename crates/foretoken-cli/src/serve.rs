@@ -1,0 +1,198 @@
+//! `foretoken serve`: OpenAI's interface over HTTP.
+
+use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use foretoken_engine::{Scheduler, TokenText};
+use foretoken_model::Model;
+use foretoken_server::{App, FileText, Keys, Limits, Metrics, PassLog, worker};
+use tokio::net::TcpListener;
+
+use crate::error::CliError;
+use crate::interrupt::Watch;
+use crate::options::{DraftOptions, ModelOptions};
+use crate::output;
+use crate::prompt::read_text;
+
+/// Serve a model to OpenAI's clients
+///
+/// Point a client's base URL at http://HOST:PORT/v1. The page at / shows who guessed each token. Requests may choose their
+/// own drafting with the field "draft"; the options here are for those that do not. Ctrl-C or SIGTERM lets requests under
+/// way end first; a second Ctrl-C does not.
+#[derive(clap::Args, Debug)]
+#[command(args_override_self = true)]
+pub struct Args {
+    #[command(flatten)]
+    serving: ServingOptions,
+    #[command(flatten)]
+    log: LogOptions,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// The engine behind a server or a batch.
+#[derive(clap::Args, Clone, Debug)]
+pub struct EngineArgs {
+    #[command(flatten)]
+    pub model: ModelOptions,
+    #[command(flatten)]
+    pub draft: DraftOptions,
+}
+
+/// Where and whom to serve, and how much.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Serving")]
+struct ServingOptions {
+    /// The address to listen at. Anything but this machine's own should have API keys
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+
+    /// The port to listen at; 0 takes a free one and prints it
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+
+    /// What clients call the model [default: its file's name]
+    #[arg(long, value_name = "ID")]
+    name: Option<String>,
+
+    /// A file of API keys, one a line; $FORETOKEN_API_KEY is one more. Without any key everybody is let in
+    #[arg(long, value_name = "FILE")]
+    api_keys: Option<PathBuf>,
+
+    /// Most requests under way, those that wait included; more are told to come back
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = crate::options::at_least_one)]
+    max_requests: usize,
+
+    /// The same for each API key [default: as many]
+    #[arg(long, value_name = "N", value_parser = crate::options::at_least_one)]
+    max_requests_per_key: Option<usize>,
+
+    /// Largest body of a request
+    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = crate::options::at_least_one)]
+    max_body: usize,
+
+    /// How long requests under way may take to end after Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain: u64,
+}
+
+/// What is told while serving.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Log (on standard error; $FORETOKEN_LOG sets the level)")]
+pub struct LogOptions {
+    /// One JSON object a line
+    #[arg(long)]
+    pub log_json: bool,
+}
+
+impl Args {
+    /// Whether the log is JSON.
+    pub fn log_json(&self) -> bool {
+        self.log.log_json
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let ServingOptions { host, port, .. } = args.serving;
+    let keys = args.serving.keys()?;
+    if !host.is_loopback() && keys.is_empty() {
+        tracing::warn!(%host, "everybody who can reach this address may use the model: --api-keys lets only some in");
+    }
+    // Before the model is loaded: a port that is taken is told at once.
+    let address = SocketAddr::new(host, port);
+    let taken = |error| CliError::Listen { address, error };
+    let listener = std::net::TcpListener::bind(address).map_err(taken)?;
+    listener.set_nonblocking(true).map_err(taken)?;
+    let (app, engine) = args.engine.start(args.serving.name.clone(), keys, args.serving.limits())?;
+    let runtime = runtime()?;
+    let watch = Watch::start();
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener).map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
+        tracing::info!(model = app.text.id(), fingerprint = app.fingerprint, "ready");
+        output::line(format_args!(
+            "{} is served at http://{address} (OpenAI's interface: http://{address}/v1)",
+            app.text.id()
+        ))?;
+        foretoken_server::serve(listener, app.clone(), async {
+            while !watch.pressed() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            tracing::info!("no new requests are taken in; those under way may end");
+        })
+        .await;
+        Ok::<_, CliError>(())
+    })?;
+    app.engine.stop();
+    if engine.join().is_err() {
+        return Err(CliError::Failed { error: "the engine has stopped".into() });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One thread for connections; texts become tokens on another.
+pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(1).build().map_err(CliError::Thread)
+}
+
+impl ServingOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            requests: self.max_requests,
+            requests_of_key: self.max_requests_per_key.unwrap_or(self.max_requests),
+            body_bytes: self.max_body << 20,
+            drain: Duration::from_secs(self.drain),
+            ..Limits::default()
+        }
+    }
+
+    fn keys(&self) -> Result<Keys, CliError> {
+        let file = self.api_keys.as_deref().map(read_text).transpose()?.unwrap_or_default();
+        let own = env::var("FORETOKEN_API_KEY").unwrap_or_default();
+        let keys = Keys::from_lines(&file).and(Keys::from_lines(&own));
+        match (&self.api_keys, keys.is_empty()) {
+            (Some(path), true) => Err(CliError::BadFile {
+                path: path.clone(),
+                found: "there is no key in it".into(),
+                wanted: "write one key a line; lines that begin with # are left out".into(),
+            }),
+            _ => Ok(keys),
+        }
+    }
+}
+
+/// The engine's thread, which gives the scheduler back.
+pub type EngineThread = JoinHandle<Scheduler<Model, TokenText>>;
+
+impl EngineArgs {
+    /// Loads the model and starts the engine's thread.
+    pub fn start(
+        &self,
+        name: Option<String>,
+        keys: Keys,
+        limits: Limits,
+    ) -> Result<(Arc<App>, EngineThread), CliError> {
+        let passes = PassLog::default();
+        let file = self.model.open()?;
+        let engine = self.model.load(file, &self.draft, Some(passes.recorder()))?;
+        let (context, isa, drafters) = (engine.context_size(), engine.isa(), engine.drafters());
+        let (file, scheduler) = engine.into_parts();
+        let kept = format!("{:?} {:?}", self.model.kv_type, self.model.weights);
+        let fingerprint = FileText::fingerprint(&file, &format!("{} {kept}", isa.name()))
+            .map_err(|error| CliError::File { action: "read", path: file.path().to_owned(), error })?;
+        let text = FileText::new(Arc::new(file), name, context);
+        let metrics = Arc::new(Metrics::new(foretoken_server::TextModel::id(&text), drafters.clone()));
+        let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone()).map_err(CliError::Thread)?;
+        let mut app = App::new(Box::new(text), handle, metrics, keys, limits, drafters, fingerprint);
+        app.draft = self.draft.draft.clone();
+        app.draft_width = self.draft.draft_width;
+        Ok((Arc::new(app), thread))
+    }
+}

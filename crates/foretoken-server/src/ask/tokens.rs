@@ -1,0 +1,86 @@
+//! `/tokenize` and `/detokenize`, and lists of token ids wherever they come.
+
+use foretoken_engine::TokenId;
+use serde_json::{Value, json};
+
+use super::chat;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::fields::{Field, Fields, Kind, field, whole, wrong_kind};
+
+/// Fields of `/tokenize`.
+pub const TOKENIZE: &[Field] = &[
+    field("model", Kind::Text, "The model's id; may be left out"),
+    field("prompt", Kind::Text, "The text, with the tokens that begin a prompt"),
+    field("content", Kind::Text, "The same as prompt"),
+    field("messages", Kind::List, "A conversation instead of a text"),
+    field("parse_special", Kind::Flag, "Names of special tokens in the text are what they mean"),
+    field("with_pieces", Kind::Flag, "Each token's text too"),
+];
+
+/// Fields of `/detokenize`.
+pub const DETOKENIZE: &[Field] =
+    &[field("model", Kind::Text, "The model's id; may be left out"), field("tokens", Kind::List, "The token ids")];
+
+/// Answers `/tokenize`.
+pub fn tokenize(body: &[u8], app: &App) -> Result<Value, ApiError> {
+    let mut fields = Fields::parse(body, &[TOKENIZE])?;
+    if let Some(model) = fields.text("model")? {
+        app.check_model(&model)?;
+    }
+    let special = fields.flag("parse_special")?;
+    let with_pieces = fields.flag("with_pieces")?;
+    let texts = [fields.text("prompt")?, fields.text("content")?];
+    let messages = fields.list("messages")?;
+    debug_assert!(fields.is_empty(), "{fields:?} was not read");
+    let ids = match (texts, messages) {
+        ([Some(text), None] | [None, Some(text)], None) => {
+            app.text.encode(&text, special).map_err(|error| ApiError::engine(error, "prompt"))?
+        }
+        ([None, None], Some(messages)) => {
+            let conversation = chat::conversation(messages)?;
+            app.text.encode_chat(&conversation).map_err(|error| ApiError::engine(error, "messages"))?
+        }
+        _ => {
+            let message = "give one of prompt, content and messages".to_owned();
+            return Err(ApiError::invalid(Some("prompt".into()), "missing_field", message));
+        }
+    };
+    let mut answer = json!({ "tokens": ids, "count": ids.len(), "max_model_len": app.text.context_size() });
+    if with_pieces {
+        let pieces = ids.iter().map(|&id| String::from_utf8_lossy(app.text.token_bytes(id)));
+        answer["pieces"] = json!(pieces.collect::<Vec<_>>());
+    }
+    Ok(answer)
+}
+
+/// Answers `/detokenize`.
+pub fn detokenize(body: &[u8], app: &App) -> Result<Value, ApiError> {
+    let mut fields = Fields::parse(body, &[DETOKENIZE])?;
+    if let Some(model) = fields.text("model")? {
+        app.check_model(&model)?;
+    }
+    let tokens = fields.list("tokens")?;
+    let tokens = Value::Array(fields.required("tokens", tokens)?);
+    let ids = ids(&tokens, "tokens", app.text.vocab_size())?;
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| app.text.token_bytes(id)).copied().collect();
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(json!({ "prompt": text, "content": text }))
+}
+
+/// A list of token ids.
+pub fn ids(value: &Value, path: &str, vocab_size: usize) -> Result<Vec<TokenId>, ApiError> {
+    let Value::Array(list) = value else { return Err(wrong_kind(path, value, "a list of token ids")) };
+    let id = |(index, value): (usize, &Value)| {
+        let path = || format!("{path}[{index}]");
+        let number = whole(value).ok_or_else(|| wrong_kind(&path(), value, "a token id"))?;
+        match TokenId::try_from(number).ok().filter(|&id| (id as usize) < vocab_size) {
+            Some(id) => Ok(id),
+            None => {
+                let message = format!("{} is {number}, and the vocabulary has {vocab_size} tokens", path());
+                Err(ApiError::invalid(Some(path()), "unknown_token", message))
+            }
+        }
+    };
+    list.iter().enumerate().map(id).collect()
+}

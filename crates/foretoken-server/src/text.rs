@@ -1,0 +1,156 @@
+//! What the server has to know about a model's texts: names, tokens, templates, grammars. Not its weights.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use foretoken_decode::constraint::Constraint;
+use foretoken_engine::{EngineError, Grammar, Infill, ModelFile, TokenId};
+use foretoken_formats::chat::Conversation;
+use foretoken_formats::tokenizer::Special;
+
+/// How the model writes what is not plain content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// It calls tools as `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
+    pub calls_tools: bool,
+    /// It thinks between `<think>` and `</think>` before it answers.
+    pub thinks: bool,
+}
+
+/// A model as far as texts go.
+pub trait TextModel: Send + Sync {
+    /// The name that clients ask for.
+    fn id(&self) -> &str;
+
+    /// Other names that it answers to.
+    fn aliases(&self) -> &[String] {
+        &[]
+    }
+
+    /// Number of tokens.
+    fn vocab_size(&self) -> usize;
+
+    /// Most tokens of prompt and answer together.
+    fn context_size(&self) -> usize;
+
+    /// The tokens of a prompt. `special`: names of special tokens are what they mean.
+    fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError>;
+
+    /// The tokens of a conversation, up to where the answer begins.
+    fn encode_chat(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError>;
+
+    /// The tokens that ask for what stands between two texts, and tokens that end it besides the model's own; `None` when
+    /// the model has none for that.
+    fn encode_infill(&self, before: &str, after: &str) -> Result<Option<Infill>, EngineError>;
+
+    /// A constraint, or what is wrong with the grammar.
+    fn constraint(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, EngineError>;
+
+    /// The bytes of a token that is in the vocabulary.
+    fn token_bytes(&self, token: TokenId) -> &[u8];
+
+    /// Whether a token is never shown as text.
+    fn is_control(&self, token: TokenId) -> bool;
+
+    /// Whether the token ends a text.
+    fn is_end(&self, token: TokenId) -> bool;
+
+    /// How it writes what is not plain content.
+    fn habits(&self) -> Habits;
+}
+
+/// Bytes at a file's beginning: metadata, vocabulary and perhaps the names of all tensors.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// The texts of a model file.
+pub struct FileText {
+    file: Arc<ModelFile>,
+    id: String,
+    aliases: Vec<String>,
+    context_size: usize,
+    habits: Habits,
+}
+
+impl FileText {
+    /// For an engine with this context size. Clients may ask for the model by the `name` given, by its file's name or by
+    /// the name inside the file.
+    pub fn new(file: Arc<ModelFile>, name: Option<String>, context_size: usize) -> Self {
+        let stem = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let mut names = name.into_iter().chain([stem, file.name()]);
+        let id = names.next().expect("there are two at least");
+        let aliases = names.filter(|name| *name != id).collect();
+        let template = file.chat_template().map_or("", |template| template.source());
+        let habits = Habits {
+            calls_tools: template.contains("<tool_call>") && template.contains("tools"),
+            thinks: template.contains("</think>"),
+        };
+        Self { file, id, aliases, context_size, habits }
+    }
+
+    /// A short name for everything that a text depends on beside its request: the file's size and beginning, how it is
+    /// kept and run (`settings`), and our version.
+    pub fn fingerprint(file: &ModelFile, settings: &str) -> io::Result<String> {
+        let mut opened = File::open(file.path())?;
+        let len = opened.metadata()?.len();
+        let mut head = Vec::new();
+        opened.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+        let version = env!("CARGO_PKG_VERSION");
+        let parts = [&head[..], &len.to_le_bytes(), settings.as_bytes(), version.as_bytes()];
+        // FNV-1a: it tells files apart and keeps nobody from making one that has the same name.
+        let hash = parts.concat().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Ok(format!("ft-{version}-{hash:016x}"))
+    }
+}
+
+impl TextModel for FileText {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.file.tokenizer().vocab_size()
+    }
+
+    fn context_size(&self) -> usize {
+        self.context_size
+    }
+
+    fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
+        self.file.encode(text, if special { Special::Parse } else { Special::AsText })
+    }
+
+    fn encode_chat(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError> {
+        self.file.encode_conversation(conversation)
+    }
+
+    fn encode_infill(&self, before: &str, after: &str) -> Result<Option<Infill>, EngineError> {
+        self.file.encode_infill(before, after)
+    }
+
+    fn constraint(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, EngineError> {
+        self.file.constraint(grammar)
+    }
+
+    fn token_bytes(&self, token: TokenId) -> &[u8] {
+        self.file.tokenizer().token_bytes(token)
+    }
+
+    fn is_control(&self, token: TokenId) -> bool {
+        self.file.tokenizer().is_special(token)
+    }
+
+    fn is_end(&self, token: TokenId) -> bool {
+        self.file.tokenizer().is_end_of_generation(token)
+    }
+
+    fn habits(&self) -> Habits {
+        self.habits
+    }
+}

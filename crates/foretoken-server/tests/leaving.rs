@@ -1,0 +1,106 @@
+//! Clients that leave, servers that are full or go away: nothing is lost and nothing is left behind.
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{Server, Setup, block_on, json, text};
+use foretoken_server::Limits;
+use futures_util::StreamExt;
+use serde_json::json as j;
+
+const COMPLETIONS: &str = "/v1/completions";
+
+fn long() -> serde_json::Value {
+    j!({ "prompt": "abc", "max_tokens": 400, "ignore_eos": true, "stream": true, "seed": 1 })
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_request_back() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        for pieces in 0..6 {
+            let mut body = server.post(COMPLETIONS, &long()).await.into_body().into_data_stream();
+            for _ in 0..pieces {
+                body.next().await.expect("there is more to come").expect("and it comes");
+            }
+            drop(body);
+        }
+        // A whole answer that nobody waits for any more.
+        let whole = j!({ "prompt": "abc", "max_tokens": 400, "ignore_eos": true });
+        let abandoned = tokio::time::timeout(std::time::Duration::from_micros(50), server.post(COMPLETIONS, &whole));
+        let _ = abandoned.await;
+        server.end();
+    });
+}
+
+#[test]
+fn a_slow_reader_gets_everything_and_holds_nobody_up() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let slow = server.post(COMPLETIONS, &long()).await;
+        let other =
+            server.ask(COMPLETIONS, &j!({ "prompt": "abc", "max_tokens": 400, "ignore_eos": true, "seed": 1 })).await;
+        // Only now is the first one read.
+        let chunks = common::chunks(&text(slow).await);
+        let read: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
+        assert_eq!(other["choices"][0]["text"], read);
+        server.end();
+    });
+}
+
+#[test]
+fn beyond_the_limit_is_told_to_come_back() {
+    block_on(async {
+        let limits = Limits { requests: 3, requests_of_key: 2, ..Limits::default() };
+        let server = Server::new(Setup { limits, ..Setup::default() });
+        let held = [server.post(COMPLETIONS, &long()).await, server.post(COMPLETIONS, &long()).await];
+        let refused = server.post(COMPLETIONS, &long()).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
+        assert_eq!(json(refused).await["error"]["type"], "rate_limit_error");
+        drop(held);
+        let many = j!({ "prompt": "a", "n": 4 });
+        assert_eq!(server.post(COMPLETIONS, &many).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        server.ask(COMPLETIONS, &j!({ "prompt": "a" })).await;
+        server.end();
+    });
+}
+
+#[test]
+fn a_deadline_ends_an_answer_with_an_error() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let body = j!({ "prompt": "abc", "max_tokens": 500, "ignore_eos": true, "n": 32, "timeout": 1e-6 });
+        let late = server.post(COMPLETIONS, &body).await;
+        assert_eq!(late.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(json(late).await["error"]["param"], "timeout");
+        server.end();
+    });
+}
+
+#[test]
+fn a_draining_server_ends_what_it_has_and_takes_nothing_more() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let under_way = server.post(COMPLETIONS, &long()).await;
+        server.app.drain();
+        assert_eq!(server.get("/ready").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(server.get("/health").await.status(), StatusCode::OK);
+        let refused = server.post(COMPLETIONS, &j!({ "prompt": "a" })).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        common::chunks(&text(under_way).await);
+        server.end();
+    });
+}
+
+#[test]
+fn an_engine_that_stops_ends_every_answer() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let under_way = server.post(COMPLETIONS, &long()).await;
+        server.app.engine.stop();
+        let text = text(under_way).await;
+        assert!(text.contains("\"error\"") || text.ends_with("[DONE]\n\n"), "{text}");
+        server.end();
+    });
+}
