@@ -150,6 +150,16 @@ impl ModelOptions {
         draft: &DraftOptions,
         recorder: Option<Box<dyn Recorder>>,
     ) -> Result<Engine, CliError> {
+        self.load_as(file, draft, |options| EngineOptions { recorder, ..options })
+    }
+
+    /// The same with options that only some subcommands have.
+    pub fn load_as(
+        &self,
+        file: ModelFile,
+        draft: &DraftOptions,
+        change: impl FnOnce(EngineOptions<'_>) -> EngineOptions<'_>,
+    ) -> Result<Engine, CliError> {
         let profile = draft.profile.as_deref().map(Profile::read).transpose()?;
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
@@ -158,10 +168,9 @@ impl ModelOptions {
             exit_layers: draft.models.exit_layers,
             draft_requant: draft.models.draft_requant.map(RequantName::weights),
             cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
-            recorder,
             ..self.engine_options(&progress)
         };
-        let mut engine = Engine::load(file, options)?;
+        let mut engine = Engine::load(file, change(options))?;
         if let Some(profile) = profile {
             profile.apply(&mut engine, self)?;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use foretoken_engine::{Scheduler, TokenText};
+use foretoken_engine::{EngineOptions, Scheduler, TokenText};
 use foretoken_model::Model;
 use foretoken_server::{App, FileText, Keys, Limits, Metrics, PassLog, worker};
 use tokio::net::TcpListener;
@@ -42,6 +42,21 @@ pub struct EngineArgs {
     pub model: ModelOptions,
     #[command(flatten)]
     pub draft: DraftOptions,
+    #[command(flatten)]
+    room: RoomOptions,
+}
+
+/// How much runs at the same time.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Room")]
+struct RoomOptions {
+    /// Tokens that the cache holds for all requests together [default: --ctx-size]
+    #[arg(long, value_name = "TOKENS", value_parser = crate::options::at_least_one)]
+    cache_tokens: Option<usize>,
+
+    /// Most answers written at the same time; others wait
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = crate::options::at_least_one)]
+    max_running: usize,
 }
 
 /// Where and whom to serve, and how much.
@@ -181,12 +196,18 @@ impl EngineArgs {
     ) -> Result<(Arc<App>, EngineThread), CliError> {
         let passes = PassLog::default();
         let file = self.model.open()?;
-        let engine = self.model.load(file, &self.draft, Some(passes.recorder()))?;
+        let RoomOptions { cache_tokens, max_running } = self.room;
+        let recorder = Some(passes.recorder());
+        let engine = self.model.load_as(file, &self.draft, |options| EngineOptions {
+            cache_tokens,
+            max_running,
+            recorder,
+            ..options
+        })?;
         let (context, isa, drafters) = (engine.context_size(), engine.isa(), engine.drafters());
         let (file, scheduler) = engine.into_parts();
         let kept = format!("{:?} {:?}", self.model.kv_type, self.model.weights);
-        let fingerprint = FileText::fingerprint(&file, &format!("{} {kept}", isa.name()))
-            .map_err(|error| CliError::File { action: "read", path: file.path().to_owned(), error })?;
+        let fingerprint = FileText::fingerprint(&file, &format!("{} {kept}", isa.name()))?;
         let text = FileText::new(Arc::new(file), name, context);
         let metrics = Arc::new(Metrics::new(foretoken_server::TextModel::id(&text), drafters.clone()));
         let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone()).map_err(CliError::Thread)?;

@@ -23,11 +23,10 @@ pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<R
     let Ask { requests, scoring, shape, stream } = ask;
     let permit = app.gate.enter(scope, requests.len().max(scoring.len()))?;
     let started = Instant::now();
-    let deadline = shape.timeout.map(|timeout| started + timeout);
     let scores = match scoring.is_empty() {
         true => Vec::new(),
         false => {
-            let ended = finish(app.engine.submit(scoring, false).await?, false, deadline).await?;
+            let ended = finish(app.engine.submit(scoring, false).await?, false).await?;
             let scores =
                 ended.into_iter().zip(&shape.prompt_lens).map(|(ended, &len)| score::scores(ended.outcome, len));
             scores.collect()
@@ -41,19 +40,10 @@ pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<R
     };
     if stream {
         let chunks = Chunks::new(head, shape, n);
-        return Ok(events(Streaming {
-            app,
-            chunks,
-            ticket,
-            scores,
-            deadline,
-            started,
-            stage: Stage::First,
-            _permit: permit,
-        }));
+        return Ok(events(Streaming { app, chunks, ticket, scores, started, stage: Stage::First, _permit: permit }));
     }
     let ended = match ticket {
-        Some(ticket) => finish(ticket, shape.trace, deadline).await?,
+        Some(ticket) => finish(ticket, shape.trace).await?,
         None => Vec::new(),
     };
     app.gate.took(started.elapsed().as_secs_f64());
@@ -62,29 +52,14 @@ pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<R
     Ok(json_response(StatusCode::OK, &value))
 }
 
-/// What happens next to a choice, before the deadline.
-async fn next(ticket: &mut Ticket, deadline: Option<Instant>) -> Result<(usize, Update), ApiError> {
-    let next = ticket.next();
-    let update = match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, next).await.map_err(|_| too_late())?,
-        None => next.await,
-    };
-    update.ok_or_else(stopped)
-}
-
-fn too_late() -> ApiError {
-    let message = "the request was given up after the seconds in timeout";
-    ApiError::invalid(Some("timeout".into()), "timeout", message).with_status(StatusCode::REQUEST_TIMEOUT)
-}
-
 /// Waits for every choice's end.
-async fn finish(mut ticket: Ticket, traced: bool, deadline: Option<Instant>) -> Result<Vec<Ended>, ApiError> {
+async fn finish(mut ticket: Ticket, traced: bool) -> Result<Vec<Ended>, ApiError> {
     let mut ends = Vec::new();
     let mut pieces: Vec<Vec<Piece>> = Vec::new();
     ends.resize_with(ticket.n_choices(), || None);
     pieces.resize_with(ticket.n_choices(), Vec::new);
     while !ticket.is_over() {
-        match next(&mut ticket, deadline).await? {
+        match ticket.next().await.ok_or_else(stopped)? {
             (choice, Update::Piece(piece)) if traced => pieces[choice].push(piece),
             (_, Update::Piece(_)) => {}
             (choice, Update::End(outcome)) => ends[choice] = Some(*outcome),
@@ -101,7 +76,6 @@ struct Streaming {
     chunks: Chunks,
     ticket: Option<Ticket>,
     scores: Vec<Vec<TokenLogprobs>>,
-    deadline: Option<Instant>,
     started: Instant,
     stage: Stage,
     _permit: Permit,
@@ -158,11 +132,11 @@ impl Streaming {
     /// What the next passes bring: all that is there already goes out together. `None` when every choice has ended.
     async fn tokens(&mut self) -> Result<Option<String>, ApiError> {
         let Some(ticket) = self.ticket.as_mut().filter(|ticket| !ticket.is_over()) else { return Ok(None) };
-        let Ok(update) = timeout(KEEP_ALIVE, next(ticket, self.deadline)).await else {
+        let Ok(update) = timeout(KEEP_ALIVE, ticket.next()).await else {
             return Ok(Some(": still here\n\n".to_owned()));
         };
         let mut chunks = Vec::new();
-        let mut update = Some(update?);
+        let mut update = Some(update.ok_or_else(stopped)?);
         while let Some((choice, what)) = update {
             match what {
                 Update::Piece(piece) => chunks.extend(self.chunks.piece(choice, &piece, &self.app)),

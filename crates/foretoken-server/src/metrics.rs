@@ -4,11 +4,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foretoken_decode::budget::{CostTable, PassShape};
-use foretoken_decode::{PassTrace, SequenceTrace};
+use foretoken_decode::{Load, PassTrace, SequenceTrace};
 use foretoken_engine::{Finish, Outcome};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -50,7 +50,11 @@ pub struct Metrics {
     speedup: Share,
     running: Gauge,
     waiting: Gauge,
+    kept: Gauge,
+    cache_free: Gauge,
+    cache_size: AtomicU64,
     cache_used: Share,
+    queue: Histogram,
     first_token: Histogram,
     between_chunks: Histogram,
     whole: Histogram,
@@ -83,7 +87,11 @@ impl Metrics {
             speedup: Gauge::default(),
             running: Gauge::default(),
             waiting: Gauge::default(),
+            kept: Gauge::default(),
+            cache_free: Gauge::default(),
+            cache_size: AtomicU64::new(0),
             cache_used: Gauge::default(),
+            queue: histogram(),
             first_token: histogram(),
             between_chunks: histogram(),
             whole: histogram(),
@@ -119,8 +127,17 @@ impl Metrics {
         let about = "What the same tokens would have taken without drafts, by the cost model";
         r.register_with_unit("plain_estimated", about, seconds.clone(), self.plain_seconds.clone());
         r.register("speedup_estimated", "plain_estimated over the time taken, since the start", self.speedup.clone());
-        r.register("requests_running", "Choices that the engine has", self.running.clone());
-        r.register("requests_waiting", "Of these, those that wait for room", self.waiting.clone());
+        r.register("requests_running", "Choices under way", self.running.clone());
+        r.register("requests_waiting", "Choices that wait for room", self.waiting.clone());
+        r.register(
+            "prefixes_kept",
+            "Finished choices whose rows are kept for prompts that begin alike",
+            self.kept.clone(),
+        );
+        r.register("cache_free_tokens", "Tokens that the cache has room for", self.cache_free.clone());
+        r.register("cache_used", "Share of the cache in use, kept rows included", self.cache_used.clone());
+        let about = "From submission to the first pass";
+        r.register_with_unit("queue", about, seconds.clone(), self.queue.clone());
         let about = "From submission to the first tokens";
         r.register_with_unit("first_token", about, seconds.clone(), self.first_token.clone());
         let about = "Between the tokens of one pass and those of the next, for each choice";
@@ -147,6 +164,7 @@ impl Metrics {
         r.register("vllm:spec_decode_num_accepted_tokens_per_pos", about, self.accepted_at.clone());
         r.register("vllm:time_to_first_token_seconds", "To the first tokens", self.first_token.clone());
         r.register("vllm:inter_token_latency_seconds", "Between chunks", self.between_chunks.clone());
+        r.register("vllm:request_queue_time_seconds", "To the first pass", self.queue.clone());
         r.register("vllm:e2e_request_latency_seconds", "To the end", self.whole.clone());
     }
 
@@ -162,14 +180,15 @@ impl Metrics {
         self.http.get_or_create(&[("path", path.to_owned()), ("status", status.to_string())]).inc();
     }
 
-    /// The engine has so many choices.
-    pub fn running(&self, n: usize) {
-        self.running.set(n as i64);
-    }
-
-    /// Choices that the engine has.
-    pub fn n_running(&self) -> i64 {
-        self.running.get()
+    /// What the engine holds.
+    pub fn load(&self, load: Load) {
+        self.running.set(load.running as i64);
+        self.waiting.set(load.waiting as i64);
+        self.kept.set(load.kept as i64);
+        self.cache_free.set(load.free_tokens as i64);
+        // At first the cache is empty.
+        let size = self.cache_size.fetch_max(load.free_tokens as u64, Ordering::Relaxed).max(load.free_tokens as u64);
+        self.cache_used.set(1.0 - load.free_tokens as f64 / (size as f64).max(1.0));
     }
 
     /// The first tokens of a choice came.
@@ -191,6 +210,7 @@ impl Metrics {
     pub fn finished(&self, outcome: &Outcome, after: Duration) {
         self.prompt_tokens.inc_by(outcome.prompt_tokens as u64);
         self.cached_tokens.inc_by(outcome.cached_tokens as u64);
+        self.queue.observe(outcome.queue_seconds);
         self.whole.observe(after.as_secs_f64());
         let (own, known) = reasons(outcome.finish_reason);
         self.finished.get_or_create(&[("reason", own.to_owned())]).inc();
@@ -285,6 +305,7 @@ fn reasons(finish: Finish) -> (&'static str, &'static str) {
         Finish::StopString => ("stop_string", "stop"),
         Finish::Length => ("length", "length"),
         Finish::ContextFull => ("context_full", "length"),
+        Finish::Deadline => ("deadline", "length"),
         Finish::Cancelled => ("cancelled", "abort"),
         Finish::Failed => ("failed", "error"),
     }

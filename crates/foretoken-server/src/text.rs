@@ -1,7 +1,5 @@
 //! What the server has to know about a model's texts: names, tokens, templates, grammars. Not its weights.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::sync::Arc;
 
 use foretoken_decode::constraint::Constraint;
@@ -60,8 +58,8 @@ pub trait TextModel: Send + Sync {
     fn habits(&self) -> Habits;
 }
 
-/// Bytes at a file's beginning: metadata, vocabulary and perhaps the names of all tensors.
-const HEAD_BYTES: u64 = 1 << 20;
+/// Bytes of each tensor that tell a file from others of the same shape.
+const TENSOR_HEAD_BYTES: usize = 64;
 
 /// The texts of a model file.
 pub struct FileText {
@@ -76,9 +74,9 @@ impl FileText {
     /// For an engine with this context size. Clients may ask for the model by the `name` given, by its file's name or by
     /// the name inside the file.
     pub fn new(file: Arc<ModelFile>, name: Option<String>, context_size: usize) -> Self {
-        let stem = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let mut names = name.into_iter().chain([stem, file.name()]);
-        let id = names.next().expect("there are two at least");
+        let stem = file.path().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy().into_owned());
+        let mut names = name.into_iter().chain(stem).chain([file.name()]);
+        let id = names.next().expect("there is one at least");
         let aliases = names.filter(|name| *name != id).collect();
         let template = file.chat_template().map_or("", |template| template.source());
         let habits = Habits {
@@ -88,17 +86,21 @@ impl FileText {
         Self { file, id, aliases, context_size, habits }
     }
 
-    /// A short name for everything that a text depends on beside its request: the file's size and beginning, how it is
-    /// kept and run (`settings`), and our version.
-    pub fn fingerprint(file: &ModelFile, settings: &str) -> io::Result<String> {
-        let mut opened = File::open(file.path())?;
-        let len = opened.metadata()?.len();
-        let mut head = Vec::new();
-        opened.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    /// A short name for everything that a text depends on beside its request: the file's size and the beginning of each
+    /// tensor, how it is kept and run (`settings`), and our version.
+    pub fn fingerprint(file: &ModelFile, settings: &str) -> Result<String, EngineError> {
+        let gguf = file.gguf();
         let version = env!("CARGO_PKG_VERSION");
-        let parts = [&head[..], &len.to_le_bytes(), settings.as_bytes(), version.as_bytes()];
-        // FNV-1a: it tells files apart and keeps nobody from making one that has the same name.
-        let hash = parts.concat().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        let template = file.chat_template().map_or("", |template| template.source());
+        let mut bytes = format!("{} {settings} {version} {template}", gguf.file_len()).into_bytes();
+        for tensor in gguf.tensors() {
+            let mut head = vec![0; tensor.n_bytes.min(TENSOR_HEAD_BYTES)];
+            gguf.read_at(tensor, 0, &mut head)?;
+            bytes.extend_from_slice(tensor.name.as_bytes());
+            bytes.extend_from_slice(&head);
+        }
+        // FNV-1a: it tells files apart, and keeps nobody from making one of the same name.
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Ok(format!("ft-{version}-{hash:016x}"))

@@ -190,10 +190,7 @@ where
     Ok((Handle(sender), thread))
 }
 
-impl<T: Target, D: Detokenize> Worker<T, D>
-where
-    T::Cache: 'static,
-{
+impl<T: Target, D: Detokenize> Worker<T, D> {
     fn run(mut self) -> Scheduler<T, D> {
         while self.take_commands() {
             if let Err(error) = self.step() {
@@ -225,7 +222,7 @@ where
                 Err(mpsc::TryRecvError::Empty) => break,
             }
         }
-        self.metrics.running(self.open.len());
+        self.metrics.load(self.scheduler.load());
         true
     }
 
@@ -309,7 +306,7 @@ where
         if let Some(trace) = self.passes.take() {
             self.metrics.pass(&trace, self.scheduler.cost_table());
         }
-        self.metrics.running(self.open.len());
+        self.metrics.load(self.scheduler.load());
         Ok(())
     }
 

@@ -67,13 +67,15 @@ fn beyond_the_limit_is_told_to_come_back() {
 }
 
 #[test]
-fn a_deadline_ends_an_answer_with_an_error() {
+fn a_deadline_ends_an_answer_with_what_there_is() {
     block_on(async {
         let server = Server::new(Setup::default());
         let body = j!({ "prompt": "abc", "max_tokens": 500, "ignore_eos": true, "n": 32, "timeout": 1e-6 });
-        let late = server.post(COMPLETIONS, &body).await;
-        assert_eq!(late.status(), StatusCode::REQUEST_TIMEOUT);
-        assert_eq!(json(late).await["error"]["param"], "timeout");
+        let late = server.ask(COMPLETIONS, &body).await;
+        for choice in late["choices"].as_array().unwrap() {
+            assert_eq!((&choice["finish_reason"], &choice["stop_reason"]), (&j!("length"), &j!("timeout")));
+        }
+        assert!(late["usage"]["completion_tokens"].as_u64() < Some(32 * 500));
         server.end();
     });
 }

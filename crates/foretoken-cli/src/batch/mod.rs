@@ -46,7 +46,7 @@ pub struct Args {
     concurrency: usize,
 
     /// Ask a server instead of a model of our own: such as http://127.0.0.1:8080. $FORETOKEN_API_KEY is sent to it
-    #[arg(long, value_name = "URL", conflicts_with = "model")]
+    #[arg(long, value_name = "URL")]
     endpoint: Option<Endpoint>,
 
     #[command(flatten)]

@@ -26,7 +26,8 @@ pub const FIELDS: &[Field] = &[
     field("stop", Kind::Any, "A string, or a list of up to 16, that ends the text and is not part of it"),
     field("min_tokens", Kind::Whole, "The text does not end before this many tokens"),
     field("ignore_eos", Kind::Flag, "Go on after the model's own end of text"),
-    field("timeout", Kind::Number, "Seconds after which the request is given up"),
+    field("timeout", Kind::Number, "Seconds after which the answer ends with what there is"),
+    field("priority", Kind::Any, "A whole number from -100 to 100; higher goes first when there is not room for all"),
     field("stream", Kind::Flag, "Send the answer as it is written, as server-sent events"),
     field("stream_options", Kind::Object, "include_usage: send the usage at the end"),
     field("draft", Kind::Text, "Who guesses ahead: auto, none, or drafters joined by +. Never changes the text"),
@@ -72,7 +73,9 @@ pub struct Settings {
     pub min_tokens: usize,
     /// Go on after the end of text.
     pub ignore_eos: bool,
-    /// When to give up.
+    /// Goes first when higher.
+    pub priority: i32,
+    /// When to end with what there is.
     pub timeout: Option<Duration>,
     /// Send as it comes.
     pub stream: bool,
@@ -106,6 +109,7 @@ impl Settings {
             stop: stops(fields)?,
             min_tokens: fields.size("min_tokens", 0, usize::MAX)?.unwrap_or(0),
             ignore_eos: fields.flag("ignore_eos")?,
+            priority: priority(fields)?,
             timeout: timeout(fields)?,
             stream,
             include_usage,
@@ -127,6 +131,8 @@ impl Settings {
             stop: self.stop.clone(),
             acceptor: self.acceptor,
             scope,
+            priority: self.priority,
+            deadline: self.timeout,
             reuse: true,
             ..Request::new(prompt)
         };
@@ -207,6 +213,14 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
         other => Err(wrong_kind("stop", &other, "a string or a list of strings")),
     };
     list.into_iter().map(text).collect()
+}
+
+fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
+    let Some(value) = fields.any("priority") else { return Ok(0) };
+    let number = value.as_i64().filter(|number| (-100..=100).contains(number));
+    number
+        .map(|number| number as i32)
+        .ok_or_else(|| fields.wrong("priority", "must be a whole number from -100 to 100"))
 }
 
 fn timeout(fields: &mut Fields) -> Result<Option<Duration>, ApiError> {

@@ -5,7 +5,7 @@ use foretoken_engine::Outcome;
 use serde_json::{Value, json};
 
 use super::whole::{call, scored, text};
-use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, timings, usage};
+use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::speech::{Part, Speech};
@@ -114,7 +114,7 @@ impl Chunks {
             false => json!({ "index": index, "text": "", "logprobs": null }),
         };
         last["finish_reason"] = json!(finish_reason);
-        last["stop_reason"] = json!(outcome.stop_string);
+        last["stop_reason"] = stop_reason(&outcome);
         choices.push(last);
         let mut chunks: Vec<Value> = choices.into_iter().map(|choice| self.chunk(choice, app)).collect();
         if let Some(last) = chunks.last_mut() {

@@ -9,8 +9,6 @@ pub use chunks::Chunks;
 pub use usage::{timings, usage};
 pub use whole::{Ended, whole};
 
-use std::time::Duration;
-
 use foretoken_engine::{Finish, Outcome, TokenId};
 use serde_json::{Value, json};
 
@@ -56,8 +54,6 @@ pub struct Shape {
     pub seed: u64,
     /// The method, as it was asked for.
     pub draft: String,
-    /// When to give up.
-    pub timeout: Option<Duration>,
     /// Tokens of each prompt.
     pub prompt_lens: Vec<usize>,
 }
@@ -65,8 +61,8 @@ pub struct Shape {
 impl Shape {
     /// With what `settings` say.
     pub fn new(kind: Kind, settings: &Settings, prompt_lens: Vec<usize>) -> Self {
-        let Settings { n, include_usage, trace, seed, timeout, .. } = *settings;
-        Self { kind, n, include_usage, trace, seed, draft: settings.draft.to_string(), timeout, prompt_lens }
+        let Settings { n, include_usage, trace, seed, .. } = *settings;
+        Self { kind, n, include_usage, trace, seed, draft: settings.draft.to_string(), prompt_lens }
     }
 
     fn is_chat(&self) -> bool {
@@ -97,7 +93,7 @@ impl Head {
 pub fn finish_reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
     match outcome.finish_reason {
         Finish::EndToken | Finish::StopString => Ok("stop"),
-        Finish::Length | Finish::ContextFull => Ok("length"),
+        Finish::Length | Finish::ContextFull | Finish::Deadline => Ok("length"),
         Finish::Cancelled => Err(ApiError::draining()),
         Finish::Failed => {
             let why = outcome.error.as_deref().unwrap_or("the text could not be continued");
@@ -106,6 +102,15 @@ pub fn finish_reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
                 false => ApiError { code: "generation_failed", ..ApiError::server(why) },
             })
         }
+    }
+}
+
+/// What ended a text, where OpenAI's word for it says less.
+fn stop_reason(outcome: &Outcome) -> Value {
+    match outcome.finish_reason {
+        Finish::Deadline => json!("timeout"),
+        Finish::ContextFull => json!("context"),
+        _ => json!(outcome.stop_string),
     }
 }
 

@@ -28,6 +28,7 @@ pub fn timings(outcomes: &[Outcome], shape: &Shape) -> Value {
     let predicted_n = sum(|o| o.token_ids.len());
     let passes = sum(|o| o.passes);
     let mut timings = json!({
+        "queue_ms": seconds(|o| o.queue_seconds) * 1e3,
         "cache_n": sum(|o| o.cached_tokens),
         "prompt_n": prompt_n,
         "prompt_ms": prompt * 1e3,

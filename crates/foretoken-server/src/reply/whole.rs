@@ -4,7 +4,7 @@ use foretoken_decode::sampler::TokenLogprobs;
 use foretoken_engine::{Finish, Outcome, TokenId};
 use serde_json::{Value, json};
 
-use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, timings, usage};
+use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::speech::{Form, Part, Speech};
@@ -42,7 +42,7 @@ pub fn whole(
             }
         };
         choice["index"] = json!(index);
-        choice["stop_reason"] = json!(outcome.stop_string);
+        choice["stop_reason"] = stop_reason(outcome);
         if ended.len() > 1 {
             choice["timings"] = timings(std::slice::from_ref(outcome), shape);
         }
