@@ -30,7 +30,7 @@ impl Message {
     pub(super) fn value(&self) -> Jinja {
         let own = [("role", Jinja::from(self.role.as_str())), ("content", Jinja::from(self.content.as_str()))];
         let more = self.more.iter().map(|(name, value)| (name.as_str(), jinja(value)));
-        own.into_iter().chain(more).collect()
+        Jinja::from_pairs(own.into_iter().chain(more))
     }
 
     fn guarded(&self, guard: &mut Guard, tokenizer: &Tokenizer) -> Option<Self> {

@@ -69,3 +69,26 @@ fn endless_and_swelling_templates_stop() {
     fails("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", &["line 1"]);
     fails("{% for a in range(100) %}{{ 'x' * 100000 }}{% endfor %}", &["longer than"]);
 }
+
+#[test]
+fn templates_see_tools_and_more_of_a_message() {
+    let source = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}:{{ m.content }}\
+{% for call in m.tool_calls %}{{ call.function.name }}({{ call.function.arguments | tojson }}){% endfor %}]{% endfor %}\
+{{ 'thinking' if enable_thinking else 'quick' }}{{ messages | length }}";
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let call = serde_json::json!([{ "function": { "name": "f", "arguments": { "b": 1, "a": [] } } }]);
+    let mut said = Message::new("assistant", "");
+    said.more.insert("tool_calls".into(), call);
+    let conversation = Conversation {
+        messages: vec![Message::new("user", "hi"), said],
+        tools: vec![serde_json::json!({ "name": "f" })],
+        variables: serde_json::Map::from_iter([
+            ("enable_thinking".to_owned(), true.into()),
+            ("messages".to_owned(), "not the messages".into()),
+        ]),
+    };
+    let rendered = template.render_conversation(&conversation, false, None).unwrap();
+    assert_eq!(rendered, "{\"name\": \"f\"}[user:hi][assistant:f({\"b\": 1, \"a\": []})]thinking2");
+    let plain = template.render(&user("hi"), false).unwrap();
+    assert_eq!(plain, "[user:hi]quick1");
+}

@@ -6,14 +6,27 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 
 use crate::error::ApiError;
 
-const FILES: &[(&str, &str, &str)] = &[];
+/// Name, type and text.
+const FILES: &[(&str, &str, &str)] = &[
+    ("style.css", "text/css; charset=utf-8", include_str!("style.css")),
+    ("main.js", SCRIPT, include_str!("main.js")),
+    ("server.js", SCRIPT, include_str!("server.js")),
+    ("tokens.js", SCRIPT, include_str!("tokens.js")),
+    ("write.js", SCRIPT, include_str!("write.js")),
+    ("passes.js", SCRIPT, include_str!("passes.js")),
+    ("chart.js", SCRIPT, include_str!("chart.js")),
+    ("load.js", SCRIPT, include_str!("load.js")),
+    ("play.js", SCRIPT, include_str!("play.js")),
+];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Scripts and styles from here alone, and nobody puts the page into a frame.
-const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+const POLICY: &str =
+    "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// The page.
 pub async fn index() -> Response<Body> {
-    asset("text/html; charset=utf-8", "<!doctype html><title>foretoken</title>")
+    asset("text/html; charset=utf-8", include_str!("index.html"))
 }
 
 /// Its scripts and styles.
