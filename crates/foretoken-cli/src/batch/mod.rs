@@ -50,7 +50,7 @@ pub struct Args {
     endpoint: Option<Endpoint>,
 
     #[command(flatten)]
-    engine: Option<EngineArgs>,
+    engine: EngineArgs,
 }
 
 /// Who answers.
@@ -70,17 +70,13 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     if left.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let (server, engine) = match (&args.endpoint, &args.engine) {
-        (Some(endpoint), _) => (Server::There(endpoint.clone()), None),
-        (None, Some(engine)) => {
+    let (server, engine) = match &args.endpoint {
+        Some(endpoint) => (Server::There(endpoint.clone()), None),
+        None => {
             let most = args.concurrency * foretoken_server::ask::settings::MAX_CHOICES;
             let limits = Limits { requests: most, requests_of_key: most, body_bytes: usize::MAX, ..Limits::default() };
-            let (app, thread) = engine.start(None, Keys::default(), limits)?;
+            let (app, thread) = args.engine.start(None, Keys::default(), limits)?;
             (Server::Here(foretoken_server::router(app.clone())), Some((app, thread)))
-        }
-        (None, None) => {
-            let wanted = "give --model MODEL, or --endpoint URL of a server".to_owned();
-            return Err(CliError::Argument { found: "there is nobody to answer".into(), wanted });
         }
     };
     let bar = progress::items(lines.len(), "answering").with_position((lines.len() - left.len()) as u64);

@@ -42,7 +42,7 @@ impl Screen {
             write!(out, "\x1b[{}A\r", self.drawn).expect("strings grow");
         }
         for line in &lines {
-            write!(out, "{line}\x1b[K\n").expect("strings grow");
+            writeln!(out, "{line}\x1b[K").expect("strings grow");
         }
         out.push_str("\x1b[J");
         self.drawn = lines.len();

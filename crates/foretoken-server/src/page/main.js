@@ -36,7 +36,7 @@ async function model() {
     const { data: [model] } = await get("/v1/models");
     place.textContent = `${model.id} · ${model.max_model_len} tokens of context`;
     setDrafters(model.drafters);
-    const names = ["auto", "none", ...model.drafters];
+    const names = ["auto", "none", ...model.drafters.filter((name) => name !== "none")];
     document.getElementById("draft").replaceChildren(...names.map((text) => element("option", { text })));
   } catch (error) {
     place.textContent = error.message;
