@@ -63,7 +63,8 @@ pub trait Pass {
     /// Logits `[vocab_size]` of a row that asked for [`Want::Logits`]; panics for any other row.
     fn logits(&self, work: usize, node: NodeId) -> &[f32];
 
-    /// The last hidden state `[hidden_size]`, after the final norm, of a row that asked for at least [`Want::Hidden`].
+    /// What the target's heads start from, `[hidden_size]`, of a row that asked for at least [`Want::Hidden`]: as a rule the
+    /// last hidden state, after the final norm.
     fn hidden(&self, work: usize, node: NodeId) -> &[f32];
 }
 
@@ -131,8 +132,9 @@ pub trait Heads: Target {
     /// Number of heads, the one that the row's own logits come from left out.
     fn n_heads(&self) -> usize;
 
-    /// Scores `[n][rows][vocab_size]` of the first `n` heads for the hidden states `[rows][hidden_size]`: head `k`, from 0,
-    /// scores the token `k + 2` positions after its row, the next one being what the row's own logits are for. As
-    /// [`Target::verify`], one row's scores do not depend on the others. Panics when there are fewer heads.
-    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32];
+    /// Scores `[n][rows][vocab_size]` of the first `n` heads for the last committed row of each sequence, whose hidden states
+    /// are `hidden` `[rows][hidden_size]`: head `k`, from 0, scores the token `k + 2` positions after its row, the next one
+    /// being what the row's own logits are for. As in [`Target::verify`], one row's scores do not depend on the others.
+    /// Panics when there are fewer heads, and when a sequence has no committed row.
+    fn score(&mut self, cache: &mut Self::Cache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32];
 }

@@ -35,7 +35,8 @@ impl Footprint {
     /// Adds up the tensors of a file of these sizes.
     pub fn of(gguf: &Gguf, hyper: &Hyper, weights: Weights, kv_type: KvType) -> Self {
         let Hyper { layers, kv_heads: heads, head_dim, .. } = *hyper;
-        let kv = KvShape { layers, heads, head_dim, kv_type };
+        let kv_layers = HeadsInfo::of(gguf).ok().flatten().map_or(0, |heads| heads.kv_layers());
+        let kv = KvShape { layers: layers + kv_layers, heads, head_dim, kv_type };
         let mut footprint = Self {
             packed_bytes: 0,
             trunk_bytes: 0,

@@ -6,6 +6,7 @@ use foretoken_kernels::ops::{self, RopeStyle};
 use foretoken_kernels::pool::Pool;
 
 use crate::attend::{Attention, Queries};
+use crate::block::Block;
 use crate::cache::PagedCache;
 use crate::hyper::Hyper;
 use crate::plan::Plan;
@@ -45,6 +46,8 @@ pub(crate) struct Buffers {
     attention: Attention,
     /// `[wanted rows][hidden]`
     pub hidden: Vec<f32>,
+    /// `[wanted rows][hidden]`: what went into the last layer, where prediction heads start from that.
+    pub before_last: Vec<f32>,
     /// `[rows that want logits][vocab]`
     pub logits: Vec<f32>,
 }
@@ -66,6 +69,7 @@ impl Buffers {
             sin: Vec::new(),
             attention: Attention::new(threads),
             hidden: Vec::new(),
+            before_last: Vec::new(),
             logits: Vec::new(),
         }
     }
@@ -82,6 +86,8 @@ pub(crate) struct Run<'a> {
     /// Rows whose hidden state is wanted; those that want logits come first.
     pub wanted: &'a [usize],
     pub n_logits: usize,
+    /// Prediction heads that keep K/V rows, behind those of the layers.
+    pub heads: Option<&'a [Block]>,
 }
 
 /// Rows from which on work between the products is shared among threads.
@@ -94,19 +100,54 @@ impl Run<'_> {
 
     /// Looks the tokens up, and their positions' angles.
     pub fn embed(&mut self, embedding: &Matrix, rope: &Rope) {
-        let Hyper { hidden, .. } = *self.hyper;
+        let hidden = self.hyper.hidden;
+        self.buffers.x.resize(self.rows() * hidden, 0.0);
+        for (row, x) in self.plan.rows.iter().zip(self.buffers.x.chunks_exact_mut(hidden)) {
+            embedding.row(row.token as usize, x);
+        }
+        self.set_positions(rope);
+    }
+
+    /// Sets what goes into the next layer.
+    pub fn set_rows(&mut self, x: &[f32]) {
+        self.buffers.x.clear();
+        self.buffers.x.extend_from_slice(x);
+    }
+
+    /// Looks the positions' angles up, and divides the attention.
+    pub fn set_positions(&mut self, rope: &Rope) {
         let half = rope.len();
         let n = self.rows();
-        let Buffers { x, cos, sin, attention, .. } = &mut *self.buffers;
-        x.resize(n * hidden, 0.0);
+        let Buffers { cos, sin, attention, .. } = &mut *self.buffers;
         cos.resize(n * half, 0.0);
         sin.resize(n * half, 0.0);
         for (i, row) in self.plan.rows.iter().enumerate() {
-            embedding.row(row.token as usize, &mut x[i * hidden..(i + 1) * hidden]);
             let angles = i * half..(i + 1) * half;
             rope.angles(row.position, &mut cos[angles.clone()], &mut sin[angles]);
         }
         attention.divide(self.plan, self.hyper.kv_heads);
+    }
+
+    /// Lets prediction heads with layers of their own read what goes into the last layer.
+    pub fn before_last_layer(&mut self, style: RopeStyle) {
+        let Some(heads) = self.heads else { return };
+        let width = self.hyper.hidden;
+        let Buffers { x, before_last, .. } = &mut *self.buffers;
+        before_last.clear();
+        for &row in self.wanted {
+            before_last.extend_from_slice(&x[row * width..(row + 1) * width]);
+        }
+        for (index, block) in heads.iter().enumerate() {
+            block.store(self, self.hyper.layers + index, style);
+        }
+    }
+
+    /// What the rows have become, behind a norm: `[rows][hidden]`.
+    pub fn normed(&mut self, weight: &[f32]) -> &[f32] {
+        let Buffers { x, normed, .. } = &mut *self.buffers;
+        normed.resize(x.len(), 0.0);
+        norm_rows(self.pool, self.isa, x, weight, self.hyper.norm_eps, normed);
+        normed
     }
 
     /// RMS norm of the residual stream, made ready for the products with `readers`.
@@ -120,29 +161,54 @@ impl Run<'_> {
 
     /// Projects to queries, keys and values, turns them by their positions, and stores K/V rows in the cache.
     pub fn project_qkv(&mut self, layer: usize, qkv: &Qkv, style: RopeStyle) {
-        let n = self.rows();
-        let Hyper { head_dim, heads, kv_heads, .. } = *self.hyper;
-        let (q_dim, kv_dim, half) = (self.hyper.q_dim(), self.hyper.kv_dim(), head_dim / 2);
-        let group = heads / kv_heads;
-        let isa = self.isa;
-        let Buffers { activations, q, k, v, queries, cos, sin, .. } = &mut *self.buffers;
+        let (n, q_dim, kv_dim) = (self.rows(), self.hyper.q_dim(), self.hyper.kv_dim());
+        let Buffers { activations, q, k, v, .. } = &mut *self.buffers;
         q.resize(n * q_dim, 0.0);
         k.resize(n * kv_dim, 0.0);
         v.resize(n * kv_dim, 0.0);
-        queries.resize(n * q_dim, 0.0);
         let products = &mut [
             Product { weights: &qkv.q.weights, out: q },
             Product { weights: &qkv.k.weights, out: k },
             Product { weights: &qkv.v.weights, out: v },
         ];
-        matmul::matmul(self.pool, isa, activations, products);
+        matmul::matmul(self.pool, self.isa, activations, products);
+        self.turn_queries(&qkv.q.bias, style);
+        self.store_kv(layer, qkv, style);
+    }
 
+    /// Projects to keys and values alone, and stores them.
+    pub fn project_kv(&mut self, layer: usize, qkv: &Qkv, style: RopeStyle) {
+        let (n, kv_dim) = (self.rows(), self.hyper.kv_dim());
+        let Buffers { activations, k, v, .. } = &mut *self.buffers;
+        k.resize(n * kv_dim, 0.0);
+        v.resize(n * kv_dim, 0.0);
+        let products = &mut [Product { weights: &qkv.k.weights, out: k }, Product { weights: &qkv.v.weights, out: v }];
+        matmul::matmul(self.pool, self.isa, activations, products);
+        self.store_kv(layer, qkv, style);
+    }
+
+    /// Projects to queries alone.
+    pub fn project_q(&mut self, linear: &Linear, style: RopeStyle) {
+        let (n, q_dim) = (self.rows(), self.hyper.q_dim());
+        let Buffers { activations, q, .. } = &mut *self.buffers;
+        q.resize(n * q_dim, 0.0);
+        matmul::matmul(self.pool, self.isa, activations, &mut [Product { weights: &linear.weights, out: q }]);
+        self.turn_queries(&linear.bias, style);
+    }
+
+    /// Turns the queries by their positions and scales them.
+    fn turn_queries(&mut self, bias: &[f32], style: RopeStyle) {
+        let n = self.rows();
+        let Hyper { head_dim, heads, kv_heads, .. } = *self.hyper;
+        let (q_dim, half, group, isa) = (self.hyper.q_dim(), head_dim / 2, heads / kv_heads, self.isa);
+        let Buffers { q, queries, cos, sin, .. } = &mut *self.buffers;
+        queries.resize(n * q_dim, 0.0);
         let scale = 1.0 / (head_dim as f32).sqrt();
         let turn_group = |index: usize, out: &mut [f32]| {
             let (kv_head, row) = (index / n, index % n);
             let from = row * q_dim + kv_head * group * head_dim;
             out.copy_from_slice(&q[from..from + group * head_dim]);
-            add_bias(isa, out, &qkv.q.bias, kv_head * group * head_dim);
+            add_bias(isa, out, bias, kv_head * group * head_dim);
             let angles = row * half..(row + 1) * half;
             for head in out.chunks_exact_mut(head_dim) {
                 ops::rope(isa, head, &cos[angles.clone()], &sin[angles.clone()], style);
@@ -154,7 +220,13 @@ impl Run<'_> {
         } else {
             self.pool.chunks_mut(queries, group * head_dim, |_, i, out| turn_group(i, out));
         }
+    }
 
+    /// Turns the keys by their positions and puts them and the values into the cache.
+    fn store_kv(&mut self, layer: usize, qkv: &Qkv, style: RopeStyle) {
+        let Hyper { head_dim, .. } = *self.hyper;
+        let (kv_dim, half, isa) = (self.hyper.kv_dim(), head_dim / 2, self.isa);
+        let Buffers { k, v, cos, sin, .. } = &mut *self.buffers;
         for (i, row) in self.plan.rows.iter().enumerate() {
             let (k, v) = (&mut k[i * kv_dim..(i + 1) * kv_dim], &mut v[i * kv_dim..(i + 1) * kv_dim]);
             add_bias(isa, k, &qkv.k.bias, 0);

@@ -6,6 +6,7 @@
 
 mod arch;
 mod attend;
+mod block;
 mod cache;
 mod error;
 mod forward;

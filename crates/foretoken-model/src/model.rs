@@ -1,16 +1,17 @@
 //! A loaded model: the target of the decode loop.
 
-use foretoken_decode::target::{Cache, EarlyExit, Heads, Pass, Target, TargetError, Want, Work};
+use foretoken_decode::target::{Cache, EarlyExit, Heads, Pass, SequenceId, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::Isa;
 use foretoken_kernels::attention::KvType;
 
 use crate::arch::{self, Architecture};
+use crate::block::Block;
 use crate::cache::{KvShape, PagedCache};
 use crate::error::ModelError;
 use crate::forward::{Buffers, Run};
-use crate::heads::PredictionHeads;
+use crate::heads::{Asking, PredictionHeads};
 use crate::hyper::Hyper;
 use crate::load::{LoadOptions, Loader};
 use crate::plan::Plan;
@@ -38,25 +39,31 @@ pub struct Results {
     slots: Vec<usize>,
     hidden: usize,
     vocab: usize,
+    /// Prediction heads start from what goes into the last layer.
+    before_last: bool,
 }
 
 /// Finds every fault of a model that its file's header shows: an unknown architecture, tensors that are missing, of
 /// another shape, or of a type without a kernel. Reads no weights.
 pub fn check(gguf: &Gguf) -> Result<Hyper, ModelError> {
-    let loaded = Loader::dry(gguf).and_then(|loader| load(gguf, loader));
+    let loaded = Loader::dry(gguf).and_then(|loader| load(gguf, loader, 1));
     loaded.map(|(weights, _)| weights.hyper().clone()).map_err(|error| error.about(gguf))
 }
 
-fn load(gguf: &Gguf, mut loader: Loader<'_>) -> Result<(Box<dyn Architecture>, Option<PredictionHeads>), ModelError> {
+fn load(
+    gguf: &Gguf,
+    mut loader: Loader<'_>,
+    threads: usize,
+) -> Result<(Box<dyn Architecture>, Option<PredictionHeads>), ModelError> {
     let weights = arch::find(gguf)?(&mut loader)?;
-    let heads = PredictionHeads::load(&mut loader, weights.hyper())?;
+    let heads = PredictionHeads::load(&mut loader, weights.hyper(), threads)?;
     Ok((weights, heads))
 }
 
 impl Model {
     /// Loads the weights of a file whose header was read. What [`check`] finds it finds too, but perhaps late.
     pub fn load(gguf: &Gguf, options: &LoadOptions<'_>) -> Result<Self, ModelError> {
-        let loaded = Loader::new(gguf, options).and_then(|loader| load(gguf, loader));
+        let loaded = Loader::new(gguf, options).and_then(|loader| load(gguf, loader, options.threads.count()));
         let (weights, heads) = loaded.map_err(|error| error.about(gguf))?;
         let Hyper { context, hidden, vocab, .. } = *weights.hyper();
         let threads = options.threads.clone();
@@ -68,6 +75,7 @@ impl Model {
             slots: Vec::new(),
             hidden,
             vocab,
+            before_last: heads.as_ref().is_some_and(|heads| heads.blocks().is_some()),
         };
         let context = if options.context == 0 { context } else { options.context };
         Ok(Self { weights, heads, threads, isa: options.isa, kv_type: options.kv_type, context, results })
@@ -81,7 +89,13 @@ impl Model {
     /// A cache of `n_tokens` positions in all.
     pub fn cache(&self, n_tokens: usize) -> Result<PagedCache, ModelError> {
         let Hyper { layers, kv_heads: heads, head_dim, .. } = *self.hyper();
+        let layers = layers + self.blocks().map_or(0, <[Block]>::len);
         Ok(PagedCache::new(KvShape { layers, heads, head_dim, kv_type: self.kv_type }, n_tokens)?)
+    }
+
+    /// Prediction heads that keep K/V rows.
+    fn blocks(&self) -> Option<&[Block]> {
+        self.heads.as_ref()?.blocks()
     }
 
     /// Threads of a pass.
@@ -115,6 +129,7 @@ impl Model {
             buffers,
             wanted,
             n_logits: *n_logits,
+            heads: self.heads.as_ref().and_then(PredictionHeads::blocks),
         };
         if !work.is_empty() {
             self.weights.forward(&mut run, n_layers);
@@ -178,10 +193,11 @@ impl Heads for Model {
         self.heads.as_ref().map_or(0, PredictionHeads::len)
     }
 
-    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32] {
+    fn score(&mut self, cache: &mut PagedCache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32] {
         let Self { weights, heads, threads, isa, .. } = self;
         let heads = heads.as_mut().expect("the model has heads");
-        heads.score(&threads.lock(), *isa, weights.unembedding(), n, hidden)
+        let asking = Asking { pool: &threads.lock(), isa: *isa, hyper: weights.hyper(), ends: weights.ends() };
+        heads.score(&asking, cache, n, sequences, hidden)
     }
 }
 
@@ -211,6 +227,7 @@ impl Pass for Results {
     fn hidden(&self, work: usize, node: NodeId) -> &[f32] {
         let slot = self.slots[self.plan.row(work, node)];
         assert!(slot < self.wanted.len(), "row {node} of work {work} did not ask for its hidden state");
-        &self.buffers.hidden[slot * self.hidden..(slot + 1) * self.hidden]
+        let from = if self.before_last { &self.buffers.before_last } else { &self.buffers.hidden };
+        &from[slot * self.hidden..(slot + 1) * self.hidden]
     }
 }

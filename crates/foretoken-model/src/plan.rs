@@ -65,6 +65,17 @@ impl Plan {
         }
     }
 
+    /// Lays out the last committed row of each sequence, alone, as if it were run again.
+    pub fn last_rows(&mut self, cache: &PagedCache, sequences: &[SequenceId]) {
+        self.rows.clear();
+        self.blocks.clear();
+        for (index, &sequence) in sequences.iter().enumerate() {
+            let position = cache.committed(sequence).checked_sub(1).expect("a row is committed");
+            self.rows.push(Row { node: 0, sequence, token: 0, position, want: Want::Nothing });
+            self.block(sequence, index..index + 1, Vec::new(), usize::MAX);
+        }
+    }
+
     /// The row of a node.
     pub fn row(&self, work: usize, node: NodeId) -> usize {
         self.row_of[self.first[work] + node]

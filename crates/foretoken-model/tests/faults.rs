@@ -80,7 +80,8 @@ fn heads_that_cannot_be_run_are_named() {
     };
     assert_eq!(with("resblock", 1), Ok(()));
     for (kind, count, words) in [
-        ("transformer", 4, "foretoken.heads.kind is transformer"),
+        ("sequential", 4, "foretoken.heads.kind is sequential"),
+        ("transformer", 4, "head.2.attn_norm.weight"),
         ("magic", 4, "foretoken.heads.kind is magic"),
         ("resblock", 0, "foretoken.heads.count is 0"),
         ("resblock", 17, "foretoken.heads.count is 17"),

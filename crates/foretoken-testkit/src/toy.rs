@@ -246,7 +246,8 @@ impl Heads for ToyTarget {
         self.model.heads.n
     }
 
-    fn score(&mut self, n: usize, hidden: &[f32]) -> &[f32] {
+    fn score(&mut self, _cache: &mut ToyCache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32] {
+        assert_eq!(hidden.len(), sequences.len() * self.hidden_len(), "a state for each sequence");
         assert!(n <= self.model.heads.n, "{n} of {} heads", self.model.heads.n);
         self.scores.clear();
         for head in 0..n {

@@ -58,9 +58,9 @@ impl<T: Heads> Drafter<T> for Blockwise {
         self.cost
     }
 
-    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, _cache: &mut T::Cache) {
+    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache) {
         let Self { foresight, sizes, .. } = self;
-        foresight.propose(drafts, target, |draft| *sizes.get(&draft.sequence).unwrap_or(&FIRST_SIZE));
+        foresight.propose(drafts, target, cache, |draft| *sizes.get(&draft.sequence).unwrap_or(&FIRST_SIZE));
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {

@@ -10,6 +10,7 @@ mod draft_model;
 mod early_exit;
 mod foresight;
 mod grammar;
+mod heads;
 mod jacobi;
 mod lookahead;
 mod mtp;

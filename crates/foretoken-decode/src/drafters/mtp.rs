@@ -30,8 +30,8 @@ impl<T: Heads> Drafter<T> for Mtp {
         self.cost
     }
 
-    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, _cache: &mut T::Cache) {
-        self.foresight.propose(drafts, target, |_| usize::MAX);
+    fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache) {
+        self.foresight.propose(drafts, target, cache, |_| usize::MAX);
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
