@@ -8,8 +8,8 @@ use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::Special;
 use foretoken_testkit::tiny;
 
-fn engine(n_heads: u32) -> Engine {
-    let gguf = Gguf::from_bytes(tiny::byte_model("linear", n_heads, 1)).expect("the container is sound");
+fn engine(kind: &str, n_heads: u32) -> Engine {
+    let gguf = Gguf::from_bytes(tiny::byte_model(kind, n_heads, 1)).expect("the container is sound");
     let file = ModelFile::from_gguf(gguf).expect("the file is sound");
     Engine::load(file, EngineOptions { threads: Some(1), ..EngineOptions::default() }).expect("the model loads")
 }
@@ -30,20 +30,23 @@ fn answer(engine: &mut Engine, drafter: &str, width: usize) -> Result<Outcome, E
 
 #[test]
 fn heads_draft_and_change_nothing() {
-    let mut engine = engine(8);
-    let plain = answer(&mut engine, "none", 0).expect("it is sound");
-    let mtp = answer(&mut engine, "mtp", 8).expect("it is sound");
-    let block = answer(&mut engine, "blockwise", 8).expect("it is sound");
-    for (outcome, name) in [(&mtp, "mtp"), (&block, "blockwise")] {
-        assert_eq!(outcome.token_ids, plain.token_ids, "{name}");
-        assert!(outcome.acceptance_length > 2.0, "{name}: {} tokens a pass", outcome.acceptance_length);
+    for kind in ["linear", "resblock", "transformer"] {
+        let mut engine = engine(kind, 8);
+        let plain = answer(&mut engine, "none", 0).expect("it is sound");
+        let mtp = answer(&mut engine, "mtp", 8).expect("it is sound");
+        let block = answer(&mut engine, "blockwise", 8).expect("it is sound");
+        for (outcome, name) in [(&mtp, "mtp"), (&block, "blockwise")] {
+            assert_eq!(outcome.token_ids, plain.token_ids, "{name}, {kind}");
+            let rate = outcome.acceptance_length;
+            assert!(rate > 2.0, "{name}, {kind}: {rate} tokens a pass");
+        }
+        assert!(engine.footprint().prediction_bytes > 0);
     }
-    assert!(engine.footprint().prediction_bytes > 0);
 }
 
 #[test]
 fn a_model_without_heads_has_no_such_drafters() {
-    let mut engine = engine(1);
+    let mut engine = engine("linear", 1);
     assert!(engine.drafters().iter().all(|&name| name != "mtp" && name != "blockwise"));
     assert!(matches!(answer(&mut engine, "mtp", 4), Err(EngineError::Request(RequestError::UnknownDrafter { .. }))));
 }

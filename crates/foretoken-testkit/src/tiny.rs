@@ -12,7 +12,7 @@ const VOCAB: usize = 256;
 /// Most tokens of a sequence.
 pub const CONTEXT: usize = 512;
 
-/// The bytes of a GGUF file with `n_heads` heads of this kind (`linear` or `resblock`), the model's own included. The last has
+/// The bytes of a GGUF file with `n_heads` heads of this kind (`linear`, `resblock`, `transformer`), the model's own included. The last has
 /// an unembedding of its own.
 pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
     let size = |n: usize| n as u32;
@@ -33,24 +33,19 @@ pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
     let mut tensors = Tensors { file: with_byte_vocabulary(file), rng: Rng::new(seed) };
     tensors.matrix("token_embd.weight", WIDTH, VOCAB, 1.0);
     for layer in 0..LAYERS {
-        let name = |part: &str| format!("blk.{layer}.{part}.weight");
-        tensors.vector(&name("attn_norm"), WIDTH, 1.0);
-        tensors.matrix(&name("attn_q"), WIDTH, WIDTH, 0.3);
-        tensors.matrix(&name("attn_k"), WIDTH, HEAD_DIM, 0.3);
-        tensors.matrix(&name("attn_v"), WIDTH, HEAD_DIM, 0.2);
-        tensors.matrix(&name("attn_output"), WIDTH, WIDTH, 0.1);
-        tensors.vector(&name("ffn_norm"), WIDTH, 1.0);
-        tensors.matrix(&name("ffn_gate"), WIDTH, FEED_FORWARD, 0.2);
-        tensors.matrix(&name("ffn_up"), WIDTH, FEED_FORWARD, 0.2);
-        tensors.matrix(&name("ffn_down"), FEED_FORWARD, WIDTH, 0.1);
+        tensors.layer(&format!("blk.{layer}"));
     }
     // What comes out is near the token's own embedding, which multiplies it: the token itself is likely to come again.
     tensors.vector("output_norm.weight", WIDTH, 0.18);
     for k in 2..=n_heads {
-        let identity = f32::from(u8::from(kind == "linear"));
-        tensors.diagonal(&format!("head.{k}.linear.weight"), WIDTH, identity, 0.05);
-        if kind == "resblock" {
-            tensors.vector(&format!("head.{k}.linear.bias"), WIDTH, 0.01);
+        let head = format!("head.{k}");
+        match kind {
+            "transformer" => tensors.layer(&head),
+            "linear" => tensors.diagonal(&format!("{head}.linear.weight"), WIDTH, 1.0, 0.05),
+            _ => {
+                tensors.diagonal(&format!("{head}.linear.weight"), WIDTH, 0.0, 0.05);
+                tensors.vector(&format!("{head}.linear.bias"), WIDTH, 0.01);
+            }
         }
         if k == n_heads {
             tensors.matrix(&format!("head.{k}.output.weight"), WIDTH, VOCAB, 1.0);
@@ -100,6 +95,19 @@ impl Tensors {
     fn vector(&mut self, name: &str, n: usize, value: f32) {
         let values = (0..n).map(|_| value * (1.0 + 0.1 * self.random())).collect();
         self.add(name, &[n], values);
+    }
+
+    fn layer(&mut self, prefix: &str) {
+        let name = |part: &str| format!("{prefix}.{part}.weight");
+        self.vector(&name("attn_norm"), WIDTH, 1.0);
+        self.matrix(&name("attn_q"), WIDTH, WIDTH, 0.3);
+        self.matrix(&name("attn_k"), WIDTH, HEAD_DIM, 0.3);
+        self.matrix(&name("attn_v"), WIDTH, HEAD_DIM, 0.2);
+        self.matrix(&name("attn_output"), WIDTH, WIDTH, 0.1);
+        self.vector(&name("ffn_norm"), WIDTH, 1.0);
+        self.matrix(&name("ffn_gate"), WIDTH, FEED_FORWARD, 0.2);
+        self.matrix(&name("ffn_up"), WIDTH, FEED_FORWARD, 0.2);
+        self.matrix(&name("ffn_down"), FEED_FORWARD, WIDTH, 0.1);
     }
 
     fn diagonal(&mut self, name: &str, n: usize, value: f32, scale: f32) {
