@@ -35,7 +35,7 @@ pub(crate) struct PredictionHeads {
 /// What comes before the unembeddings.
 enum Body {
     Maps(Maps),
-    Layers(Layers),
+    Layers(Box<Layers>),
 }
 
 /// Who asks, and what heads share with the model.
@@ -53,7 +53,7 @@ impl PredictionHeads {
         let body = match kind {
             HeadKind::Linear => Body::Maps(Maps::load(loader, hyper, count, false)?),
             HeadKind::ResBlock => Body::Maps(Maps::load(loader, hyper, count, true)?),
-            HeadKind::Transformer => Body::Layers(Layers::load(loader, hyper, count, threads)?),
+            HeadKind::Transformer => Body::Layers(Box::new(Layers::load(loader, hyper, count, threads)?)),
         };
         let unembedding = |k: usize| {
             let name = format!("head.{k}.output.weight");
