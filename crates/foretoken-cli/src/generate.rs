@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_engine::{Engine, ModelFile, Request, draw_seed};
+use foretoken_engine::{Engine, Infill, ModelFile, Request, draw_seed};
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 
@@ -49,6 +49,10 @@ pub struct Args {
     #[arg(long)]
     parse_special: bool,
 
+    /// Write what stands between the prompt and this text, with models that have tokens for it (most code models)
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["chat", "parse_special"], allow_hyphen_values = true)]
+    suffix: Option<String>,
+
     /// Most tokens to write; 0 writes until the text ends or the context is full
     #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 512)]
     max_tokens: usize,
@@ -82,6 +86,7 @@ Examples:
   foretoken generate -m smollm2 'Once upon a time'
   foretoken generate -m qwen2.5-coder-1.5b --file main.py --temperature 0 -n 200
   foretoken generate -m smollm2 --chat --system 'Be brief.' 'Why is the sky blue?'
+  foretoken generate -m qwen2.5-coder-1.5b --suffix '    return total' 'def mean(numbers):'
   foretoken generate -m smollm2 --draft none 'Once upon a time' --seed 1   the same text, at plain speed
   foretoken generate -m qwen2.5-coder-1.5b --chat --schema person.json 'Describe Ada Lovelace.'
   foretoken generate -m smollm2 --json 'Once upon a time' | jq .tokens_per_second";
@@ -92,8 +97,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let text = PromptSource { given, file: args.file.as_deref() }.read()?;
     let AnswerOptions { model, draft, .. } = &args.options;
     let file = model.open()?;
-    let prompt = encode(args, &file, &text)?;
-    let request = args.options.request(&file, prompt, args.max_tokens)?;
+    let Infill { prompt, end_tokens } = encode(args, &file, &text)?;
+    let request = Request { end_tokens, ..args.options.request(&file, prompt, args.max_tokens)? };
     model.check(&file, &request)?;
     let traced = args.trace.as_deref().map(|path| TraceFile::create(path, file.tokenizer())).transpose()?;
     let mut engine = model.load(file, draft, traced.clone().map(|file| Box::new(file) as _))?;
@@ -159,12 +164,21 @@ fn answer_and_tell(args: &Args, engine: &mut Engine, request: Request) -> Result
     Ok(if outcome.was_cancelled() { INTERRUPTED.into() } else { ExitCode::SUCCESS })
 }
 
-fn encode(args: &Args, file: &ModelFile, text: &str) -> Result<Vec<u32>, CliError> {
-    let special = if args.parse_special { Special::Parse } else { Special::AsText };
-    if !args.chat {
-        return Ok(file.encode(text, special)?);
+fn encode(args: &Args, file: &ModelFile, text: &str) -> Result<Infill, CliError> {
+    if let Some(suffix) = &args.suffix {
+        return file.encode_infill(text, suffix)?.ok_or_else(|| CliError::Argument {
+            found: "this model has no tokens to fill in the middle".into(),
+            wanted: "leave --suffix away, or take a code model such as qwen2.5-coder".into(),
+        });
     }
-    let system = args.system.iter().map(|text| Message::new("system", text));
-    let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
-    Ok(file.encode_chat(&messages, special)?)
+    let special = if args.parse_special { Special::Parse } else { Special::AsText };
+    let prompt = match args.chat {
+        false => file.encode(text, special)?,
+        true => {
+            let system = args.system.iter().map(|text| Message::new("system", text));
+            let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+            file.encode_chat(&messages, special)?
+        }
+    };
+    Ok(Infill { prompt, end_tokens: Vec::new() })
 }

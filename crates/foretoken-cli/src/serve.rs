@@ -91,6 +91,11 @@ struct ServingOptions {
     #[arg(long, value_name = "MB", default_value_t = 8, value_parser = crate::options::at_least_one)]
     max_body: usize,
 
+    /// Run this share of the requests again without drafts, when there is nothing else to do: /metrics tells what drafting
+    /// was worth, and whether a text was another, which is never
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    shadow: f64,
+
     /// How long requests under way may take to end after Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain: u64,
@@ -112,6 +117,11 @@ impl Args {
     }
 }
 
+/// Reads a share from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "give a number from 0 to 1".to_owned())
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let ServingOptions { host, port, .. } = args.serving;
@@ -124,7 +134,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let taken = |error| CliError::Listen { address, error };
     let listener = std::net::TcpListener::bind(address).map_err(taken)?;
     listener.set_nonblocking(true).map_err(taken)?;
-    let (app, engine) = args.engine.start(args.serving.name.clone(), keys, args.serving.limits())?;
+    let (app, engine) =
+        args.engine.start(args.serving.name.clone(), keys, args.serving.limits(), args.serving.shadow)?;
     let runtime = runtime()?;
     let watch = Watch::start();
     runtime.block_on(async {
@@ -193,6 +204,7 @@ impl EngineArgs {
         name: Option<String>,
         keys: Keys,
         limits: Limits,
+        shadows: f64,
     ) -> Result<(Arc<App>, EngineThread), CliError> {
         let passes = PassLog::default();
         let file = self.model.open()?;
@@ -210,7 +222,7 @@ impl EngineArgs {
         let fingerprint = FileText::fingerprint(&file, &format!("{} {kept}", isa.name()))?;
         let text = FileText::new(Arc::new(file), name, context);
         let metrics = Arc::new(Metrics::new(foretoken_server::TextModel::id(&text), drafters.clone()));
-        let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone()).map_err(CliError::Thread)?;
+        let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone(), shadows).map_err(CliError::Thread)?;
         let mut app = App::new(Box::new(text), handle, metrics, keys, limits, drafters, fingerprint);
         app.draft = self.draft.draft.clone();
         app.draft_width = self.draft.draft_width;

@@ -19,6 +19,7 @@ pub mod passes;
 pub mod reply;
 mod route;
 mod score;
+mod shadow;
 pub mod speech;
 pub mod text;
 pub mod worker;

@@ -18,6 +18,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
+use crate::shadow::Finding;
+
 type Labels<const N: usize> = [(&'static str, String); N];
 type Seconds = Counter<f64, AtomicU64>;
 type Share = Gauge<f64, AtomicU64>;
@@ -55,6 +57,10 @@ pub struct Metrics {
     cache_size: AtomicU64,
     cache_used: Share,
     queue: Histogram,
+    shadow_same: Counter,
+    shadow_mismatches: Counter,
+    shadow_plain: Seconds,
+    shadow_drafted: Seconds,
     first_token: Histogram,
     between_chunks: Histogram,
     whole: Histogram,
@@ -92,6 +98,10 @@ impl Metrics {
             cache_size: AtomicU64::new(0),
             cache_used: Gauge::default(),
             queue: histogram(),
+            shadow_same: Counter::default(),
+            shadow_mismatches: Counter::default(),
+            shadow_plain: Counter::default(),
+            shadow_drafted: Counter::default(),
             first_token: histogram(),
             between_chunks: histogram(),
             whole: histogram(),
@@ -127,6 +137,13 @@ impl Metrics {
         let about = "What the same tokens would have taken without drafts, by the cost model";
         r.register_with_unit("plain_estimated", about, seconds.clone(), self.plain_seconds.clone());
         r.register("speedup_estimated", "plain_estimated over the time taken, since the start", self.speedup.clone());
+        r.register("shadows", "Choices run again without drafts whose text was the same", self.shadow_same.clone());
+        let about = "Choices run again without drafts whose text was another: has to stay 0";
+        r.register("shadow_mismatches", about, self.shadow_mismatches.clone());
+        let about = "Writing time of choices run again, without drafts; only of those that were alone";
+        r.register_with_unit("shadow_plain", about, seconds.clone(), self.shadow_plain.clone());
+        let about = "Writing time of the same choices with drafts";
+        r.register_with_unit("shadow_drafted", about, seconds.clone(), self.shadow_drafted.clone());
         r.register("requests_running", "Choices under way", self.running.clone());
         r.register("requests_waiting", "Choices that wait for room", self.waiting.clone());
         r.register(
@@ -222,6 +239,20 @@ impl Metrics {
         let (own, known) = reasons(Finish::Failed);
         self.finished.get_or_create(&[("reason", own.to_owned())]).inc();
         self.finished_vllm.get_or_create(&[("finished_reason", known.to_owned())]).inc();
+    }
+
+    /// A choice was run again without drafts.
+    pub(crate) fn shadow(&self, finding: Finding) {
+        if finding.same {
+            self.shadow_same.inc();
+        } else {
+            self.shadow_mismatches.inc();
+            tracing::error!("a text is another without drafts: please report this");
+        }
+        if let Some((plain, drafted)) = finding.seconds {
+            self.shadow_plain.inc_by(plain);
+            self.shadow_drafted.inc_by(drafted);
+        }
     }
 
     /// A pass was run.

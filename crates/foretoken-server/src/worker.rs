@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use foretoken_decode::sampler::TokenLogprobs;
 use foretoken_decode::target::{Target, TargetError};
-use foretoken_decode::{Clock, Detokenize, SequenceTrace};
+use foretoken_decode::{Clock, Detokenize, PassTrace, SequenceTrace};
 use foretoken_engine::{Event, Finish, Outcome, Request, RequestError, RequestId, Scheduler, TokenId, WallClock};
 use tokio::sync::{mpsc as updates, oneshot};
 
 use crate::metrics::Metrics;
 use crate::passes::PassLog;
+use crate::shadow::{Shadow, Shadows};
 
 /// What a pass brought for one choice.
 #[derive(Clone, Debug)]
@@ -146,6 +147,10 @@ struct Open {
     traced: bool,
     updates: updates::UnboundedSender<(usize, Update)>,
     submitted: Duration,
+    /// The request without drafts, when it is to be run again.
+    shadow: Option<Request>,
+    /// No other choice was under way meanwhile.
+    alone: bool,
     /// When the latest tokens came.
     latest: Option<Duration>,
     /// What the pass under way has brought.
@@ -166,17 +171,21 @@ struct Worker<T: Target, D> {
     scheduler: Scheduler<T, D>,
     commands: Receiver<Command>,
     open: HashMap<RequestId, Open>,
+    shadows: Shadows,
+    /// The request that is run again now.
+    shadow: Option<(RequestId, Shadow)>,
     passes: PassLog,
     metrics: Arc<Metrics>,
     clock: WallClock,
 }
 
-/// Starts the thread. `passes` is the recorder of the scheduler's decoder. The thread gives the scheduler back when it
-/// is stopped.
+/// Starts the thread. `passes` is the recorder of the scheduler's decoder. Of the requests with drafts, `shadows` (0 to 1)
+/// are run again without, when there is nothing else to do. The thread gives the scheduler back when it is stopped.
 pub fn spawn<T, D>(
     scheduler: Scheduler<T, D>,
     passes: PassLog,
     metrics: Arc<Metrics>,
+    shadows: f64,
 ) -> std::io::Result<(Handle, JoinHandle<Scheduler<T, D>>)>
 where
     T: Target + Send + 'static,
@@ -185,7 +194,16 @@ where
 {
     let (sender, commands) = mpsc::channel();
     let clock = WallClock::start();
-    let worker = Worker { scheduler, commands, open: HashMap::new(), passes, metrics, clock };
+    let worker = Worker {
+        scheduler,
+        commands,
+        open: HashMap::new(),
+        shadows: Shadows::new(shadows),
+        shadow: None,
+        passes,
+        metrics,
+        clock,
+    };
     let thread = thread::Builder::new().name("engine".into()).spawn(|| worker.run())?;
     Ok((Handle(sender), thread))
 }
@@ -197,7 +215,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                 self.fail_all(&error);
             }
         }
-        for id in self.open.keys() {
+        for id in self.open.keys().chain(self.shadow.iter().map(|(id, _)| id)) {
             self.scheduler.cancel(*id);
         }
         // Nothing is computed any more: the step only tells of the ends.
@@ -209,7 +227,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
 
     /// Waits for a command when there is nothing else to do; false when it is time to stop.
     fn take_commands(&mut self) -> bool {
-        if self.scheduler.is_idle() {
+        if self.scheduler.is_idle() && self.shadows.is_empty() {
             match self.commands.recv() {
                 Ok(Command::Stop) | Err(_) => return false,
                 Ok(command) => self.obey(command),
@@ -222,8 +240,25 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                 Err(mpsc::TryRecvError::Empty) => break,
             }
         }
+        self.cast_shadow();
         self.metrics.load(self.scheduler.load());
         true
+    }
+
+    /// Runs a request again while there is nothing else to do, and gives it up when there is.
+    fn cast_shadow(&mut self) {
+        match &self.shadow {
+            Some((id, _)) if !self.open.is_empty() => {
+                self.scheduler.cancel(*id);
+            }
+            None if self.scheduler.is_idle() => {
+                self.shadow = self.shadows.next().and_then(|shadow| {
+                    let id = self.scheduler.submit(shadow.request.clone()).ok()?;
+                    Some((id, shadow))
+                });
+            }
+            _ => {}
+        }
     }
 
     fn obey(&mut self, command: Command) {
@@ -242,10 +277,14 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
         let submitted = self.clock.now();
         let mut ids = Vec::with_capacity(requests.len());
         for (choice, request) in requests.into_iter().enumerate() {
+            let shadow = self.shadows.choose(&request);
             match self.scheduler.submit(request) {
                 Ok(id) => {
                     let updates = updates.clone();
-                    self.open.insert(id, Open { choice, traced, updates, submitted, latest: None, piece: None });
+                    self.open.insert(
+                        id,
+                        Open { choice, traced, updates, submitted, shadow, alone: true, latest: None, piece: None },
+                    );
                     ids.push(id);
                 }
                 Err(error) => {
@@ -268,7 +307,11 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
     }
 
     fn step(&mut self) -> Result<(), TargetError> {
-        let Self { scheduler, open, passes, metrics, clock, .. } = self;
+        let Self { scheduler, open, shadows, shadow, passes, metrics, clock, .. } = self;
+        if open.len() > 1 {
+            open.values_mut().for_each(|state| state.alone = false);
+        }
+        let shadow_id = shadow.as_ref().map(|(id, _)| id.0);
         let now = || clock.now();
         scheduler.step(&mut |event| match event {
             Event::Progress { request, tokens, sources, text, logprobs, .. } => {
@@ -296,14 +339,26 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                 });
             }
             Event::Finished { request, outcome } => {
+                if let Some((_, done)) = shadow.take_if(|(id, _)| *id == request) {
+                    match done.compare(&outcome) {
+                        Some(finding) => metrics.shadow(finding),
+                        None => shadows.again(done),
+                    }
+                    return;
+                }
                 let Some(mut state) = open.remove(&request) else { return };
+                if let Some(plain) = state.shadow.take() {
+                    shadows.ended(plain, &outcome, state.alone);
+                }
                 metrics.finished(&outcome, now() - state.submitted);
                 state.deliver(outcome.finish_reason == Finish::EndToken);
                 let _ = state.updates.send((state.choice, Update::End(outcome)));
             }
         })?;
         open.values_mut().for_each(|state| state.deliver(false));
-        if let Some(trace) = self.passes.take() {
+        // What is run again is no work that anybody asked for.
+        let asked_for = |trace: &PassTrace| trace.sequences.iter().all(|part| Some(part.request) != shadow_id);
+        if let Some(trace) = self.passes.take().filter(asked_for) {
             self.metrics.pass(&trace, self.scheduler.cost_table());
         }
         self.metrics.load(self.scheduler.load());
@@ -312,6 +367,9 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
 
     /// A pass that cannot be run would fail again: the requests are given up, the thread goes on.
     fn fail_all(&mut self, error: &TargetError) {
+        if let Some((id, _)) = self.shadow.take() {
+            self.scheduler.cancel(id);
+        }
         tracing::error!(%error, requests = self.open.len(), "a pass could not be run");
         for (id, state) in self.open.drain() {
             self.scheduler.cancel(id);

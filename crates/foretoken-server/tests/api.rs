@@ -383,6 +383,29 @@ fn counters_agree_with_the_answers() {
 }
 
 #[test]
+fn a_share_is_run_again_without_drafts_and_compared() {
+    block_on(async {
+        let server = Server::new(Setup { shadows: 0.5, ..Setup::default() });
+        let body = with(completion("abcabcabc"), j!({ "draft": "recycle", "draft_width": 4 }));
+        for _ in 0..8 {
+            server.ask(COMPLETIONS, &body).await;
+        }
+        server.ask(COMPLETIONS, &with(body, j!({ "draft": "none" }))).await;
+        // The engine goes through what waits before it sleeps, unless it is stopped before.
+        let all_run = async {
+            while server.metric("foretoken_shadows_total").await < 4.0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), all_run).await.expect("four are run again");
+        assert_eq!(server.metric("foretoken_shadow_mismatches_total").await, 0.0);
+        assert!(server.metric("foretoken_shadow_plain_seconds_total").await > 0.0);
+        assert_eq!(server.metric("foretoken_output_tokens_total").await, 9.0 * 40.0);
+        server.end();
+    });
+}
+
+#[test]
 fn tools_are_told_apart_in_answers() {
     block_on(async {
         let habits = Habits { calls_tools: true, thinks: true };

@@ -31,7 +31,7 @@ fn a_real_model_answers_many_as_it_answers_each() {
     let model = FileText::new(Arc::new(file), None, context);
     assert!(model.id().starts_with("SmolLM2"));
     let metrics = Arc::new(Metrics::new(model.id(), drafters.clone()));
-    let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone()).expect("a thread");
+    let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone(), 0.0).expect("a thread");
     let limits = Limits::default();
     let app = Arc::new(App::new(Box::new(model), handle, metrics, Keys::default(), limits, drafters, fingerprint));
     let router = router(app.clone());

@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         None => {
             let most = args.concurrency * foretoken_server::ask::settings::MAX_CHOICES;
             let limits = Limits { requests: most, requests_of_key: most, body_bytes: usize::MAX, ..Limits::default() };
-            let (app, thread) = args.engine.start(None, Keys::default(), limits)?;
+            let (app, thread) = args.engine.start(None, Keys::default(), limits, 0.0)?;
             (Server::Here(foretoken_server::router(app.clone())), Some((app, thread)))
         }
     };

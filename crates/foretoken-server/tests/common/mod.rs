@@ -94,11 +94,12 @@ pub struct Setup {
     pub keys: &'static str,
     pub limits: Limits,
     pub habits: Habits,
+    pub shadows: f64,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { pages: 1000, keys: "", limits: Limits::default(), habits: Habits::default() }
+        Self { pages: 1000, keys: "", limits: Limits::default(), habits: Habits::default(), shadows: 0.0 }
     }
 }
 
@@ -123,7 +124,7 @@ impl Server {
         let scheduler = Scheduler::new(decoder.with_recorder(passes.recorder()), clock, Arc::new([END]));
         let drafters = scheduler.drafters();
         let metrics = Arc::new(Metrics::new("toy", drafters.clone()));
-        let (engine, thread) = worker::spawn(scheduler, passes, metrics.clone()).expect("a thread");
+        let (engine, thread) = worker::spawn(scheduler, passes, metrics.clone(), setup.shadows).expect("a thread");
         let text = Box::new(Toy { habits: setup.habits });
         let keys = Keys::from_lines(setup.keys);
         let app = Arc::new(App::new(text, engine, metrics, keys, setup.limits, drafters, "fp".into()));

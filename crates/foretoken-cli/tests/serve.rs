@@ -1,0 +1,134 @@
+//! `foretoken serve` and `foretoken batch` as processes: they end when told to, and nothing is lost when they are killed.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use common::{foretoken, stderr};
+
+/// A server of the model inside the program.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut command = foretoken(&["serve", "--port", "0", "--threads", "1", "--shadow", "0.5", "--log-json"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line of text");
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let address = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        Self { child, address }
+    }
+
+    fn ask(&self, body: &Value) -> Value {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+        write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let (_, json) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str(json).unwrap_or_else(|_| panic!("{answer}"))
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &id]).status().expect("there is a kill").success());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_server_answers_and_ends_when_it_is_told_to() {
+    let server = Server::start();
+    let body = json!({ "prompt": "def add(a, b):", "max_tokens": 20, "temperature": 0 });
+    let answer = server.ask(&body);
+    assert_eq!(answer["choices"][0]["text"], server.ask(&body)["choices"][0]["text"], "{answer}");
+    assert_eq!(server.ask(&json!({ "prompt": "a", "wish": 1 }))["error"]["code"], "unknown_field");
+    signal(&server.child, "TERM");
+    let output = server.child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(line["level"].is_string());
+    }
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+/// The texts of a batch's answers, by name.
+fn texts(path: &Path) -> Vec<(String, Value)> {
+    let text = |line: &Value| {
+        let text = line["response"]["body"]["choices"][0]["text"].clone();
+        (line["custom_id"].as_str().expect("a name").to_owned(), text)
+    };
+    let mut texts: Vec<_> = lines(path).iter().map(text).collect();
+    texts.sort_by(|a, b| a.0.cmp(&b.0));
+    texts
+}
+
+#[test]
+#[cfg(unix)]
+fn a_batch_that_is_killed_goes_on_and_gives_one_line_for_each() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let line = |index: usize| {
+        let max_tokens = if index == 7 { -1 } else { 40 };
+        json!({
+            "custom_id": format!("{index:02}"), "method": "POST", "url": "/v1/completions",
+            "body": { "prompt": format!("def f{index}(x):\n"), "max_tokens": max_tokens, "seed": index },
+        })
+        .to_string()
+    };
+    fs::write(path("in"), (0..24).map(line).collect::<Vec<_>>().join("\n")).expect("it can be written");
+    let batch = |output: &str, more: &[&str]| {
+        let (input, output) = (path("in"), path(output));
+        let mut args = vec!["batch", input.to_str().unwrap(), output.to_str().unwrap(), "--threads", "1"];
+        args.extend(more);
+        let mut command = foretoken(&args);
+        command.stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let whole = batch("whole", &[]).wait_with_output().expect("it ends");
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    assert!(stderr(&whole).contains("23 answered, 1 refused"), "{}", stderr(&whole));
+    assert_eq!(lines(&path("whole")).len(), 24);
+
+    // Killed again and again, whenever there is something new on the disk.
+    for _ in 0..3 {
+        let before = fs::metadata(path("killed")).map_or(0, |file| file.len());
+        let mut child = batch("killed", &["--concurrency", "2"]);
+        while fs::metadata(path("killed")).map_or(0, |file| file.len()) == before {
+            if child.try_wait().expect("it can be asked").is_some() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+        child.wait().expect("it ends");
+    }
+    let rest = batch("killed", &["--draft", "none"]).wait_with_output().expect("it ends");
+    assert!(rest.status.success(), "{}", stderr(&rest));
+    assert_eq!(lines(&path("killed")).len(), 24);
+    assert_eq!(texts(&path("killed")), texts(&path("whole")), "whoever drafted, and however often it was begun");
+
+    let server = Server::start();
+    let there = batch("there", &["--endpoint", &format!("http://{}", server.address)]);
+    let there = there.wait_with_output().expect("it ends");
+    assert!(there.status.success(), "{}", stderr(&there));
+    assert_eq!(texts(&path("there")), texts(&path("whole")));
+    let mut child = server.child;
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
