@@ -1,16 +1,24 @@
 //! `foretoken serve` and `foretoken batch` as processes: they end when told to, and nothing is lost when they are killed.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use common::{foretoken, stderr};
+fn foretoken(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    command.args(args).stdin(Stdio::null()).env_remove("FORETOKEN_MODEL").env_remove("FORETOKEN_API_KEY");
+    command
+}
+
+/// What it said on standard error, on one line.
+fn stderr(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 /// A server of the model inside the program.
 struct Server {
@@ -20,7 +28,8 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let mut command = foretoken(&["serve", "--port", "0", "--threads", "1", "--shadow", "0.5", "--log-json"]);
+        let mut command =
+            foretoken(&["serve", "-m", "embedded", "--port", "0", "--threads", "1", "--shadow", "0.5", "--log-json"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line of text");
@@ -95,7 +104,8 @@ fn a_batch_that_is_killed_goes_on_and_gives_one_line_for_each() {
     fs::write(path("in"), (0..24).map(line).collect::<Vec<_>>().join("\n")).expect("it can be written");
     let batch = |output: &str, more: &[&str]| {
         let (input, output) = (path("in"), path(output));
-        let mut args = vec!["batch", input.to_str().unwrap(), output.to_str().unwrap(), "--threads", "1"];
+        let mut args =
+            vec!["batch", "-m", "embedded", input.to_str().unwrap(), output.to_str().unwrap(), "--threads", "1"];
         args.extend(more);
         let mut command = foretoken(&args);
         command.stderr(Stdio::piped()).spawn().expect("it starts")
