@@ -27,7 +27,7 @@ pub struct ModelOptions {
     #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL")]
     pub model: Option<String>,
 
-    /// Threads of a pass [default: all cores]. The text does not depend on it
+    /// Threads of a pass [default: all cores, fewer for a small model]. The text does not depend on it
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 

@@ -21,9 +21,18 @@ use crate::scheduler::{Scheduler, WallClock};
 /// The drafters that `auto` asks, where they are there.
 const AUTO: &[&str] = &["suffix", "recycle", "grammar", "mtp", "draft_model", "requantised"];
 
+/// Multiply-adds of a row below which a model is so small that reading every row of a pass, as `recycle` does, takes longer
+/// than its guesses save: a fifth of the pass of a model with 5 million weights.
+const SMALL: u64 = 50_000_000;
+
+/// Whether `auto` asks a drafter.
+fn is_auto(drafter: &str, footprint: &Footprint) -> bool {
+    AUTO.contains(&drafter) && (drafter != "recycle" || footprint.trunk_macs >= SMALL)
+}
+
 /// How a model is opened and run. None of these but `weights` and `kv_type` can change a text.
 pub struct EngineOptions<'a> {
-    /// Threads of a pass; `None`: all cores.
+    /// Threads of a pass; `None`: as many as have enough to do, up to all cores.
     pub threads: Option<usize>,
     /// Most tokens of a sequence; `None`: the model's own limit, up to [`crate::DEFAULT_CONTEXT`].
     pub context: Option<usize>,
@@ -129,7 +138,7 @@ impl Engine {
         let text = TokenText(file.tokenizer().clone());
         let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
         for drafter in drafters {
-            decoder = match AUTO.contains(&Drafter::name(&*drafter)) {
+            decoder = match is_auto(Drafter::name(&*drafter), &footprint) {
                 true => decoder.with_drafter(drafter),
                 false => decoder.with_drafter_by_name(drafter),
             };

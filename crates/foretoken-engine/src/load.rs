@@ -34,8 +34,9 @@ impl Loaded {
         options: &EngineOptions<'_>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, EngineError> {
+        let footprint = Footprint::of(gguf, hyper, options.weights, options.kv_type);
         let threads = match options.threads {
-            None => thread::available_parallelism().map_or(1, usize::from),
+            None => thread::available_parallelism().map_or(1, usize::from).min(threads_for(&footprint)),
             Some(0) => return Err(EngineError::option("threads", 0, "at least 1")),
             Some(threads) => threads,
         };
@@ -48,7 +49,6 @@ impl Loaded {
         if options.max_running == 0 {
             return Err(EngineError::option("max_running", 0, "at least 1"));
         }
-        let footprint = Footprint::of(gguf, hyper, options.weights, options.kv_type);
         let load = LoadOptions {
             weights: options.weights,
             kv_type: options.kv_type,
@@ -59,6 +59,13 @@ impl Loaded {
         };
         Ok(Self { model: Model::load(gguf, &load)?, footprint })
     }
+}
+
+/// Threads that have enough to do: each at least some megabytes of weights a pass. With less, handing out the work of a layer
+/// takes as long as doing it.
+fn threads_for(footprint: &Footprint) -> usize {
+    const BYTES_A_THREAD: u64 = 6 << 20;
+    footprint.trunk_bytes.div_ceil(BYTES_A_THREAD).clamp(1, 1 << 16) as usize
 }
 
 /// Bytes of a file's tensors.
