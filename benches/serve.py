@@ -2,11 +2,13 @@
 
     python benches/serve.py --binary target/release/foretoken --model ~/.cache/foretoken/models/M.gguf --prompts P.jsonl
 
-Starts one server after the other, warms it up, and asks with 1 and with 8 clients at a time. Texts of ours are compared
-between drafts on and off and between client counts: a difference ends the run. Gaps are between chunks that a client
-reads. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
+Starts a server for every line of the table, so that nothing is cached or learned from the line before, warms it up, and
+asks with 1 and with 8 clients at a time. Texts of ours are compared between drafts on and off and between client counts:
+a difference ends the run. Gaps are between chunks that a client reads; `around` is the share of our engine's time that is
+neither drafting nor verifying. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
 
 import argparse
+import hashlib
 import http.client
 import json
 import os
@@ -124,19 +126,31 @@ def show(name, n_clients, row):
 ours = [args.binary, "serve", "-m", args.model, "--port", str(args.port), "--threads", str(args.threads)]
 peer = [sys.executable, "-m", "llama_cpp.server", "--model", args.model, "--port", str(args.port), "--n_threads",
         str(args.threads), "--n_ctx", "8192", "--interrupt_requests", "false"]
+WARM_UP = "The sea was calm and the sky was"
+
+
+def around():
+    connection = http.client.HTTPConnection("127.0.0.1", args.port, timeout=60)
+    connection.request("GET", "/stats")
+    stats = json.loads(connection.getresponse().read())
+    return stats["rest_seconds"] / (stats["draft_seconds"] + stats["verify_seconds"] + stats["rest_seconds"])
+
+
 texts = None
 for draft in args.drafts:
-    with Server(ours):
-        ask(PROMPTS[0], {"draft": draft, "max_tokens": 8})
-        for n_clients in args.clients:
-            more = {"draft": draft, "stream_options": {"include_usage": True}}
-            row, now = measure(n_clients, more)
+    for n_clients in args.clients:
+        with Server(ours):
+            ask(WARM_UP, {"draft": draft, "max_tokens": 8})
+            row, now = measure(n_clients, {"draft": draft, "stream_options": {"include_usage": True}})
+            row["around_%"] = 100 * around()
             assert texts in (None, now), "a text has changed"
             texts = now
             show(f"foretoken, draft {draft}", n_clients, row)
+if texts:
+    print("texts:", hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16])
 if args.peer != "none":
-    with Server(peer):
-        ask(PROMPTS[0], {"max_tokens": 8})
-        for n_clients in args.clients:
+    for n_clients in args.clients:
+        with Server(peer):
+            ask(WARM_UP, {"max_tokens": 8})
             row, _ = measure(n_clients, {})
             show("llama-cpp-python", n_clients, row)

@@ -1,6 +1,7 @@
 //! Hands a request to the engine and its answer back, whole or as it comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -14,9 +15,11 @@ use crate::ask::Ask;
 use crate::error::{ApiError, json_response};
 use crate::gate::Permit;
 use crate::reply::{Chunks, Ended, Head, whole};
-use crate::route::KEEP_ALIVE;
 use crate::score;
 use crate::worker::{Piece, Ticket, Update};
+
+/// How often a waiting client is told that it is not forgotten.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Answers a request of this scope.
 pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<Response<Body>, ApiError> {

@@ -2,7 +2,7 @@
 //! prompt does not keep others from being answered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -235,6 +235,3 @@ async fn unknown_method(method: Method, request: Request) -> Response<Body> {
     let error = ApiError::invalid(None, "method_not_allowed", message);
     error.with_status(StatusCode::METHOD_NOT_ALLOWED).into_response()
 }
-
-/// How often a waiting client is told that it is not forgotten.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(10);

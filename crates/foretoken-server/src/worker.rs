@@ -241,8 +241,18 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
             }
         }
         self.cast_shadow();
-        self.metrics.load(self.scheduler.load());
+        self.tell_load();
         true
+    }
+
+    /// Counts what the engine holds; what is run again is nobody's.
+    fn tell_load(&self) {
+        let mut load = self.scheduler.load();
+        if self.shadow.is_some() {
+            let place = if load.running > 0 { &mut load.running } else { &mut load.waiting };
+            *place = place.saturating_sub(1);
+        }
+        self.metrics.load(load);
     }
 
     /// Runs a request again while there is nothing else to do, and gives it up when there is.
@@ -313,6 +323,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
         }
         let shadow_id = shadow.as_ref().map(|(id, _)| id.0);
         let now = || clock.now();
+        let mut ended = Vec::new();
         scheduler.step(&mut |event| match event {
             Event::Progress { request, tokens, sources, text, logprobs, .. } => {
                 let Some(state) = open.get_mut(&request) else { return };
@@ -351,17 +362,21 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                     shadows.ended(plain, &outcome, state.alone);
                 }
                 metrics.finished(&outcome, now() - state.submitted);
-                state.deliver(outcome.finish_reason == Finish::EndToken);
-                let _ = state.updates.send((state.choice, Update::End(outcome)));
+                ended.push((state, outcome));
             }
         })?;
-        open.values_mut().for_each(|state| state.deliver(false));
         // What is run again is no work that anybody asked for.
         let asked_for = |trace: &PassTrace| trace.sequences.iter().all(|part| Some(part.request) != shadow_id);
         if let Some(trace) = self.passes.take().filter(asked_for) {
             self.metrics.pass(&trace, self.scheduler.cost_table());
         }
-        self.metrics.load(self.scheduler.load());
+        self.tell_load();
+        // Only now: who has an answer finds it counted.
+        self.open.values_mut().for_each(|state| state.deliver(false));
+        for (mut state, outcome) in ended {
+            state.deliver(outcome.finish_reason == Finish::EndToken);
+            let _ = state.updates.send((state.choice, Update::End(outcome)));
+        }
         Ok(())
     }
 

@@ -214,3 +214,39 @@ fn call(value: Value, path: &str) -> Result<Value, ApiError> {
     }
     Ok(call)
 }
+
+#[cfg(test)]
+mod tests {
+    use foretoken_engine::ModelFile;
+    use foretoken_testkit::models;
+
+    use super::*;
+
+    #[test]
+    fn every_structure_may_follow_a_thought() {
+        let Some(path) = models::find("smollm2-135m") else { return };
+        let file = ModelFile::open(&path).expect("a sound model file");
+        let schema =
+            r##"{"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "integer"}}}"##;
+        for grammar in [
+            Grammar::JsonSchema(schema.into()),
+            Grammar::JsonObject,
+            Grammar::Regex("(a/b|c)+".into()),
+            Grammar::Lark("start: \"a\" NAME\nNAME: /[a-z]+/".into()),
+        ] {
+            let shown = format!("{grammar:?}");
+            let mut constraint = file.constraint(&after_thought(grammar)).unwrap_or_else(|e| panic!("{shown}: {e}"));
+            let answer = match shown.as_str() {
+                shown if shown.starts_with("Json") => "{}",
+                shown if shown.starts_with("Regex") => "a/bc",
+                _ => "axyz",
+            };
+            let text = format!("Hm, a \"thought\".\n</think>{answer}");
+            for &token in &file.tokenizer().encode(&text, foretoken_formats::tokenizer::Special::AsText).unwrap() {
+                assert!(constraint.allows(token), "{shown}: {token} of {text:?}");
+                constraint.advance(token);
+            }
+            assert!(constraint.may_end(), "{shown}");
+        }
+    }
+}
