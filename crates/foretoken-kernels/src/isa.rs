@@ -10,6 +10,11 @@ pub struct Avx2(());
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Avx512(());
 
+/// Proof that the CPU multiplies bfloat16 in AVX-512 registers, besides everything [`Avx512`] stands for.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Bf16(());
+
 /// The instruction set to use. Every kernel gives the same bits on each of them; they differ in speed only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
@@ -65,6 +70,11 @@ fn detect_avx512() -> Option<Avx512> {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vnni");
     (has && detect_avx2().is_some()).then_some(Avx512(()))
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn detect_avx512_bf16() -> Option<Avx512Bf16> {
+    (is_x86_feature_detected!("avx512bf16") && detect_avx512().is_some()).then_some(Avx512Bf16(()))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -39,6 +39,8 @@ pub struct Spec {
     pub shape: [usize; 2],
     /// Its clip group.
     pub group: Group,
+    /// Columns of each map between hidden states that lies in it, side by side; empty for embeddings and vectors.
+    pub maps: Vec<usize>,
 }
 
 impl Spec {
@@ -90,9 +92,23 @@ impl Params {
                 self.host(ParamId(other))
             }
         };
-        self.specs.push(Spec { name, shape, group });
+        self.specs.push(Spec { name, shape, group, maps: Vec::new() });
         self.values.push(leaf(values, shape, &self.device));
         ParamId(self.specs.len() - 1)
+    }
+
+    /// Adds a matrix that maps hidden states to hidden states: `maps` have as many columns each, side by side.
+    pub fn add_maps(
+        &mut self,
+        name: impl Into<String>,
+        inputs: usize,
+        maps: &[usize],
+        init: Init,
+        group: Group,
+    ) -> ParamId {
+        let id = self.add(name, [inputs, maps.iter().sum()], init, group);
+        self.specs[id.0].maps = maps.to_vec();
+        id
     }
 
     /// The same weights outside autodiff: passes over them make no graph.

@@ -1,19 +1,23 @@
-//! What a training step needs beside library products: forward and backward of the layers' small parts, fused.
+//! What a training step needs: dense products, and forward and backward of the layers' small parts, fused.
 //!
-//! Each takes an [`Isa`](crate::Isa) and gives the same bits on every one. Backward functions *add* to the gradients of
+//! Each takes an [`Isa`](crate::Isa) and, but for [`product`], gives the same bits on every one. Backward functions *add* to the gradients of
 //! weights and *write* those of activations.
 
 mod attention;
+mod dense;
 mod gate;
 mod norm;
 mod product;
 mod softmax;
+mod tile;
 
 pub use attention::{AttentionShape, Rotary, attention, attention_backward};
+pub use dense::product;
 pub use gate::{swiglu, swiglu_backward};
 pub use norm::rms_norm_backward;
 pub use product::{Strided, add_product};
 pub use softmax::{scale_assign, softmax_unscaled};
+pub use tile::Precision;
 
 /// The inner product, in sixteen lanes combined in a fixed tree.
 #[inline(always)]

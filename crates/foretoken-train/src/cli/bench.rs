@@ -6,11 +6,11 @@ use foretoken_train::TrainError;
 use foretoken_train::batch::Batch;
 use foretoken_train::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
 use foretoken_train::model::Model;
-use foretoken_train::optim::{AdamW, OptimiserConfig};
+use foretoken_train::optim::{Optimiser, OptimiserConfig};
 use foretoken_train::params::Gradients;
 use foretoken_train::rng::Rng;
 use foretoken_train::step::{gradients, gradients_at_once};
-use foretoken_train::trainer::DeviceName;
+use foretoken_train::trainer::{DeviceName, PrecisionName};
 
 /// Times training steps of one model on random tokens; the median of several.
 #[derive(clap::Args, Debug)]
@@ -45,6 +45,9 @@ pub struct Args {
     /// Tensor operations instead of fused ones.
     #[arg(long)]
     composed: bool,
+    /// Products in bfloat16.
+    #[arg(long)]
+    bf16: bool,
     /// The back end.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     device: Device,
@@ -71,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         Device::Cuda => DeviceName::Cuda,
         Device::Wgpu => DeviceName::Wgpu,
     }
-    .open()?;
+    .open(if args.bf16 { PrecisionName::Bf16 } else { PrecisionName::F32 })?;
     if args.composed {
         ops = foretoken_train::ops::Ops::Composed;
     }
@@ -101,8 +104,8 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         },
     };
     let (model, mut params) = Model::new(&config, &device, 1)?;
-    let mut adam = AdamW::new(&params);
-    let optimiser: OptimiserConfig = toml::from_str("learning_rate = 0.0003").expect("a whole table");
+    let mut optimiser = Optimiser::new(&params);
+    let settings: OptimiserConfig = toml::from_str("learning_rate = 0.0003").expect("a whole table");
     let weights = vec![1.0; args.heads];
     let n_values: usize = params.iter().map(|(_, spec)| spec.len()).sum();
     let mut rng = Rng::new(1, "bench");
@@ -122,7 +125,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         };
         let gradients_done = start.elapsed().as_secs_f64();
         drop(pass);
-        adam.step(&optimiser, 3e-4, &mut params, &mut sums, 1.0);
+        optimiser.step(&settings, 3e-4, &mut params, &mut sums, 1.0);
         times.push((start.elapsed().as_secs_f64(), gradients_done));
     }
     times.remove(0);

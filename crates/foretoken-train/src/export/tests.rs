@@ -12,7 +12,7 @@ use super::{Storage, to_gguf, to_huggingface};
 use crate::batch::Batch;
 use crate::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
 use crate::model::Model;
-use crate::ops::Ops;
+use crate::ops::{Ops, Precision};
 use crate::params::Params;
 use crate::rng::Rng;
 
@@ -48,7 +48,7 @@ fn logits(model: &Model, params: &Params, tokens: &[u32]) -> Vec<f32> {
     let begins = vec![false; window.len()];
     let batch = Batch::new(tokens.len(), 3, vec![(window, begins)]);
     let frozen = params.frozen();
-    let pass = model.pass(&frozen, Ops::Fused, &batch);
+    let pass = model.pass(&frozen, Ops::Fused(Precision::F32), &batch);
     let features = model.features(&pass, 1, model.trunk(&pass, &batch));
     model.logits(&pass, 1, features).into_data().try_into_vec().unwrap()
 }

@@ -59,7 +59,8 @@ impl Heads {
     pub(super) fn new(params: &mut Params, config: &ModelConfig, unembedding: Option<ParamId>) -> Self {
         let (d, group) = (config.width, Group::Heads);
         let depths = 2..=config.heads.n;
-        let square = |params: &mut Params, k: usize, init| params.add(format!("heads.{k}.map"), [d, d], init, group);
+        let square =
+            |params: &mut Params, k: usize, init| params.add_maps(format!("heads.{k}.map"), d, &[d], init, group);
         let replicated = config.heads.unembedding == Unembedding::Replicated;
         let mut heads = match config.heads.kind {
             HeadKind::Linear => {
@@ -121,9 +122,10 @@ impl Module {
         Self {
             embedding_norm: one(params, "embedding_norm"),
             hidden_norm: one(params, "hidden_norm"),
-            projection: params.add(
+            projection: params.add_maps(
                 format!("heads.{k}.projection"),
-                [2 * d, d],
+                2 * d,
+                &[d],
                 Init::Normal(1.0 / (2.0 * d as f64).sqrt()),
                 group,
             ),
@@ -136,7 +138,7 @@ impl Module {
     pub fn forward(&self, pass: &Pass<'_>, hidden: Tensor<2>, embedded: Tensor<2>) -> Tensor<2> {
         let norm = |x, id| pass.ops.rms_norm(x, pass.params.get(id), pass.eps);
         let both = Tensor::cat(vec![norm(embedded, self.embedding_norm), norm(hidden, self.hidden_norm)], 1);
-        self.layer.forward(pass, both.matmul(pass.params.get(self.projection)))
+        self.layer.forward(pass, pass.ops.linear(both, pass.params.get(self.projection)))
     }
 
     /// What this depth unembeds.

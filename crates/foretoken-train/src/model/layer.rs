@@ -27,22 +27,22 @@ impl Layer {
     /// Adds a layer's weights under a prefix.
     pub fn new(params: &mut Params, prefix: &str, config: &ModelConfig, group: Group) -> Self {
         let (d, f) = (config.width, config.feed_forward);
-        let qkv = (config.attention_heads + 2 * config.kv_heads) * config.head_dim();
+        let [q, kv] = [config.attention_heads, config.kv_heads].map(|heads| heads * config.head_dim());
         let residual = 1.0 / (2.0 * config.layers as f64).sqrt();
-        let mut add = |name: &str, shape: [usize; 2], scale: f64| {
-            let init = match shape[0] {
-                1 => Init::Constant(1.0),
-                inputs => Init::Normal(scale / (inputs as f64).sqrt()),
-            };
-            params.add(format!("{prefix}.{name}"), shape, init, group)
+        let norm = |params: &mut Params, name: &str| {
+            params.add(format!("{prefix}.{name}"), [1, d], Init::Constant(1.0), group)
+        };
+        let maps = |params: &mut Params, name: &str, inputs: usize, maps: &[usize], scale: f64| {
+            let init = Init::Normal(scale / (inputs as f64).sqrt());
+            params.add_maps(format!("{prefix}.{name}"), inputs, maps, init, group)
         };
         Self {
-            attention_norm: add("attention_norm", [1, d], 1.0),
-            qkv: add("qkv", [d, qkv], 1.0),
-            output: add("output", [d, d], residual),
-            mlp_norm: add("mlp_norm", [1, d], 1.0),
-            gate_up: add("gate_up", [d, 2 * f], 1.0),
-            down: add("down", [f, d], residual),
+            attention_norm: norm(params, "attention_norm"),
+            qkv: maps(params, "qkv", d, &[q, kv, kv], 1.0),
+            output: maps(params, "output", d, &[d], residual),
+            mlp_norm: norm(params, "mlp_norm"),
+            gate_up: maps(params, "gate_up", d, &[f, f], 1.0),
+            down: maps(params, "down", f, &[d], residual),
         }
     }
 
@@ -50,10 +50,10 @@ impl Layer {
     pub fn forward(&self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
         let (params, ops) = (pass.params, pass.ops);
         let normed = ops.rms_norm(x.clone(), params.get(self.attention_norm), pass.eps);
-        let attended = ops.attention(normed.matmul(params.get(self.qkv)), &pass.attention);
-        let x = x + attended.matmul(params.get(self.output));
+        let attended = ops.attention(ops.linear(normed, params.get(self.qkv)), &pass.attention);
+        let x = x + ops.linear(attended, params.get(self.output));
         let normed = ops.rms_norm(x.clone(), params.get(self.mlp_norm), pass.eps);
-        let gated = ops.swiglu(normed.matmul(params.get(self.gate_up)));
-        x + gated.matmul(params.get(self.down))
+        let gated = ops.swiglu(ops.linear(normed, params.get(self.gate_up)));
+        x + ops.linear(gated, params.get(self.down))
     }
 }

@@ -118,11 +118,11 @@ impl Model {
         match (&self.heads, k) {
             (Heads::Transformer { .. }, 1) => normed(self.layers[self.layers.len() - 1].forward(pass, z)),
             (Heads::Transformer { layers, .. }, _) => normed(layers[k - 2].forward(pass, z)),
-            (Heads::Linear { maps, .. }, 2..) => normed(z).matmul(pass.params.get(maps[k - 2])),
+            (Heads::Linear { maps, .. }, 2..) => pass.ops.linear(normed(z), pass.params.get(maps[k - 2])),
             (Heads::ResBlock { blocks, .. }, 2..) => {
                 let y = normed(z);
                 let (weight, bias) = blocks[k - 2];
-                let inside = y.clone().matmul(pass.params.get(weight)) + pass.params.get(bias);
+                let inside = pass.ops.linear(y.clone(), pass.params.get(weight)) + pass.params.get(bias);
                 y + pass.ops.silu(inside)
             }
             _ => normed(z),
@@ -132,8 +132,8 @@ impl Model {
     /// Logits of head `k` from its features, `[n, vocabulary]`.
     pub fn logits(&self, pass: &Pass<'_>, k: usize, features: Tensor<2>) -> Tensor<2> {
         match self.heads.unembedding(k).or(self.unembedding) {
-            Some(id) => features.matmul(pass.params.get(id)),
-            None => features.matmul(pass.params.get(self.embedding).transpose()),
+            Some(id) => pass.ops.linear(features, pass.params.get(id)),
+            None => pass.ops.linear_transposed(features, pass.params.get(self.embedding)),
         }
     }
 }

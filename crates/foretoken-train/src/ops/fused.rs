@@ -18,7 +18,7 @@ use crate::batch::IGNORE;
 /// Rows that one task works on.
 const ROWS: usize = 64;
 
-type Flat = FloatTensor<Flex>;
+pub(super) type Flat = FloatTensor<Flex>;
 
 /// The fused operations as the back end sees them.
 #[backend_extension(Flex, Autodiff)]
@@ -52,15 +52,15 @@ pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
 }
 
 /// The values of a contiguous tensor.
-fn values(tensor: &Flat) -> &[f32] {
+pub(super) fn values(tensor: &Flat) -> &[f32] {
     tensor.as_slice().expect("contiguous f32")
 }
 
-fn flat(values: Vec<f32>, shape: &[usize]) -> Flat {
+pub(super) fn flat(values: Vec<f32>, shape: &[usize]) -> Flat {
     Flat::from_data(TensorData::new(values, shape.to_vec()))
 }
 
-fn width(tensor: &Flat) -> usize {
+pub(super) fn width(tensor: &Flat) -> usize {
     tensor.shape()[1]
 }
 

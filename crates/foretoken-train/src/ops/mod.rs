@@ -3,10 +3,12 @@
 
 mod composed;
 mod fused;
+mod linear;
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
+pub use foretoken_kernels::train::Precision;
 use foretoken_kernels::train::{AttentionShape, Rotary};
 
 /// Which version of the small parts runs.
@@ -14,8 +16,8 @@ use foretoken_kernels::train::{AttentionShape, Rotary};
 pub enum Ops {
     /// Tensor operations, on any device.
     Composed,
-    /// One operation each, on the CPU back end alone.
-    Fused,
+    /// One operation each, on the CPU back end alone; products with weights in this precision.
+    Fused(Precision),
 }
 
 /// What attention needs beside queries, keys and values: the same for all layers of a pass.
@@ -30,11 +32,27 @@ pub struct AttentionInputs {
 }
 
 impl Ops {
+    /// `x W` for `[n, inputs]` and a weight `[inputs, outputs]`.
+    pub fn linear(self, x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::Composed => x.matmul(weight),
+            Self::Fused(precision) => linear::linear(x, weight, false, precision),
+        }
+    }
+
+    /// `x W^T` for `[n, inputs]` and a weight `[outputs, inputs]`.
+    pub fn linear_transposed(self, x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::Composed => x.matmul(weight.transpose()),
+            Self::Fused(precision) => linear::linear(x, weight, true, precision),
+        }
+    }
+
     /// `x / sqrt(mean(x^2) + eps) * weight` for each row; `x` is `[n, d]`, `weight` `[1, d]`.
     pub fn rms_norm(self, x: Tensor<2>, weight: Tensor<2>, eps: f32) -> Tensor<2> {
         match self {
             Self::Composed => composed::rms_norm(x, weight, eps),
-            Self::Fused => fused::rms_norm(x, weight, eps),
+            Self::Fused(_) => fused::rms_norm(x, weight, eps),
         }
     }
 
@@ -42,7 +60,7 @@ impl Ops {
     pub fn swiglu(self, gate_up: Tensor<2>) -> Tensor<2> {
         match self {
             Self::Composed => composed::swiglu(gate_up),
-            Self::Fused => fused::swiglu(gate_up),
+            Self::Fused(_) => fused::swiglu(gate_up),
         }
     }
 
@@ -50,7 +68,7 @@ impl Ops {
     pub fn silu(self, x: Tensor<2>) -> Tensor<2> {
         match self {
             Self::Composed => burn::tensor::activation::silu(x),
-            Self::Fused => fused::silu(x),
+            Self::Fused(_) => fused::silu(x),
         }
     }
 
@@ -59,7 +77,7 @@ impl Ops {
     pub fn attention(self, qkv: Tensor<2>, inputs: &AttentionInputs) -> Tensor<2> {
         match self {
             Self::Composed => composed::attention(qkv, inputs),
-            Self::Fused => fused::attention(qkv, inputs),
+            Self::Fused(_) => fused::attention(qkv, inputs),
         }
     }
 
@@ -68,7 +86,7 @@ impl Ops {
     pub fn cross_entropy(self, logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
         match self {
             Self::Composed => composed::cross_entropy(logits, labels),
-            Self::Fused => fused::cross_entropy(logits, labels),
+            Self::Fused(_) => fused::cross_entropy(logits, labels),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 use foretoken_kernels::train::AttentionShape;
 
-use super::{AttentionInputs, Ops};
+use super::{AttentionInputs, Ops, Precision};
 use crate::batch::IGNORE;
 use crate::model::rotary;
 use crate::rng::Rng;
@@ -39,11 +39,19 @@ fn check<const D: usize>(inputs: &[Tensor<2>], f: impl Fn(Ops, &[Tensor<2>]) -> 
         let gradients: Vec<_> = inputs.iter().map(|x| host(x.grad_remove(&mut tape).unwrap())).collect();
         (host(y), gradients)
     };
-    let ((y, gradients), (expected, expected_gradients)) = (run(Ops::Fused), run(Ops::Composed));
+    let ((y, gradients), (expected, expected_gradients)) = (run(Ops::Fused(Precision::F32)), run(Ops::Composed));
     assert_near(&y, &expected);
     for (gradient, expected) in gradients.iter().zip(&expected_gradients) {
         assert_near(gradient, expected);
     }
+}
+
+#[test]
+fn products_with_a_weight_either_way() {
+    let mut rng = Rng::new(1, "linear");
+    let inputs = [random(&mut rng, [131, 48]), random(&mut rng, [48, 80]), random(&mut rng, [80, 48])];
+    check(&inputs[..2], |ops, x| ops.linear(x[0].clone(), x[1].clone()));
+    check(&[inputs[0].clone(), inputs[2].clone()], |ops, x| ops.linear_transposed(x[0].clone(), x[1].clone()));
 }
 
 #[test]
@@ -75,13 +83,13 @@ fn cross_entropy_with_ignored_labels() {
     let labels: Vec<i32> = (0..150).map(|i| if i % 7 == 3 { IGNORE } else { i * 5 % 37 }).collect();
     check(&inputs, |ops, x| ops.cross_entropy(x[0].clone(), &labels).narrow(0, 0, 1));
     let share = |ops: Ops| host(ops.cross_entropy(inputs[0].clone(), &labels))[1];
-    assert_eq!(share(Ops::Fused), share(Ops::Composed));
+    assert_eq!(share(Ops::Fused(Precision::F32)), share(Ops::Composed));
 }
 
 #[test]
 fn no_labels_give_no_loss_and_no_gradient() {
     let logits = random(&mut Rng::new(1, "logits"), [5, 16]);
-    for ops in [Ops::Fused, Ops::Composed] {
+    for ops in [Ops::Fused(Precision::F32), Ops::Composed] {
         let loss = ops.cross_entropy(logits.clone(), &[IGNORE; 5]);
         assert_eq!(host(loss.clone()), [0.0, 0.0]);
         let gradient = logits.grad(&loss.narrow(0, 0, 1).sum().backward()).unwrap();

@@ -6,7 +6,7 @@ use super::{evaluate, gradients, gradients_at_once};
 use crate::batch::Batch;
 use crate::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
 use crate::model::Model;
-use crate::ops::Ops;
+use crate::ops::{Ops, Precision};
 use crate::params::{Gradients, Params};
 use crate::rng::Rng;
 
@@ -77,16 +77,16 @@ fn check(config: ModelConfig) {
         };
         (results, sums)
     };
-    let (results, mut sums) = run(Ops::Fused, false);
-    let (expected_results, mut expected) = run(Ops::Fused, true);
+    let (results, mut sums) = run(Ops::Fused(Precision::F32), false);
+    let (expected_results, mut expected) = run(Ops::Fused(Precision::F32), true);
     let error = relative_error(&params, &mut sums, &mut expected);
     assert!(error < 1e-5, "{error:e} for {config:?}");
     let (_, mut composed) = run(Ops::Composed, true);
-    let (_, mut fused) = run(Ops::Fused, true);
+    let (_, mut fused) = run(Ops::Fused(Precision::F32), true);
     let error = relative_error(&params, &mut fused, &mut composed);
     assert!(error < 1e-5, "{error:e} for {config:?}, fused against composed");
     let frozen = params.frozen();
-    let evaluated = evaluate(&model, &model.pass(&frozen, Ops::Fused, &batch), &batch);
+    let evaluated = evaluate(&model, &model.pass(&frozen, Ops::Fused(Precision::F32), &batch), &batch);
     for ((a, b), c) in results.iter().zip(&expected_results).zip(&evaluated) {
         assert!((a.loss - b.loss).abs() < 1e-5 && a.n_labels == b.n_labels && a.top_1 == b.top_1);
         assert_eq!(a, c);
@@ -121,7 +121,7 @@ fn a_residual_block_begins_as_head_1_and_layers_from_the_trunk_cost_nothing() {
 
     let (model, params) = Model::new(&config(HeadKind::ResBlock, 2, |_| ()), &Device::flex(), 1).unwrap();
     let batch = batch(2);
-    let pass = model.pass(&params, Ops::Fused, &batch);
+    let pass = model.pass(&params, Ops::Fused(Precision::F32), &batch);
     let z = model.trunk(&pass, &batch);
     let features = |k| model.features(&pass, k, z.clone()).inner().into_data();
     features(1).assert_eq(&features(2), true);
@@ -132,7 +132,7 @@ fn heads_of_weight_0_take_no_part() {
     for kind in [HeadKind::ResBlock, HeadKind::Sequential] {
         let (model, params) = Model::new(&config(kind, 3, |_| ()), &Device::flex(), 1).unwrap();
         let batch = batch(3);
-        let pass = model.pass(&params, Ops::Fused, &batch);
+        let pass = model.pass(&params, Ops::Fused(Precision::F32), &batch);
         let mut sums = Gradients::new(&params);
         let results = gradients(&model, &pass, &batch, &[1.0, 0.5, 0.0], &mut sums);
         assert!(results[1].n_labels > 0 && results[2].n_labels == 0);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::TrainError;
-use crate::optim::AdamW;
+use crate::optim::Optimiser;
 use crate::params::Params;
 
 /// The name of the checkpoint in a run's folder.
@@ -54,9 +54,9 @@ impl CheckpointFile {
     }
 
     /// Writes a checkpoint in place of the old one.
-    pub fn save(&self, state: Checkpoint, params: &Params, adam: &AdamW) -> Result<(), TrainError> {
+    pub fn save(&self, state: Checkpoint, params: &Params, optimiser: &Optimiser) -> Result<(), TrainError> {
         let mut arrays: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
-        for ((id, spec), [first, second]) in params.iter().zip(&adam.moments) {
+        for ((id, spec), [first, second]) in params.iter().zip(&optimiser.moments) {
             let mut array = |kind, values: &[f32]| {
                 arrays.push((format!("{kind}.{}", spec.name), spec.shape, bytemuck::cast_slice(values).to_vec()));
             };
@@ -67,15 +67,15 @@ impl CheckpointFile {
         let views = arrays.iter().map(|(name, shape, bytes)| {
             (name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).expect("as many bytes as the shape says"))
         });
-        let counters = [("step", state.step), ("skipped", state.skipped), ("updates", adam.n_steps)];
+        let counters = [("step", state.step), ("skipped", state.skipped), ("updates", optimiser.n_steps)];
         let counters = counters.map(|(name, count)| (name.to_owned(), count.to_string()));
         let bytes = safetensors::serialize(views, Some(HashMap::from(counters)))
             .map_err(|error| TrainError::file(&self.path, error.to_string()))?;
         write_atomically(&self.path, &bytes)
     }
 
-    /// Reads a checkpoint of a model with these weights. `adam` is left out when only the weights are wanted.
-    pub fn load(&self, params: &mut Params, adam: Option<&mut AdamW>) -> Result<Checkpoint, TrainError> {
+    /// Reads a checkpoint of a model with these weights. `optimiser` is left out when only the weights are wanted.
+    pub fn load(&self, params: &mut Params, optimiser: Option<&mut Optimiser>) -> Result<Checkpoint, TrainError> {
         let wrong = |message: String| TrainError::file(&self.path, message);
         let bytes = std::fs::read(&self.path).map_err(TrainError::io("read", &self.path))?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
@@ -101,9 +101,9 @@ impl CheckpointFile {
         for (id, name, shape) in &specs {
             params.set(*id, array("weight", name, *shape)?);
         }
-        if let Some(adam) = adam {
-            adam.n_steps = counter("updates")?;
-            for ((_, name, shape), moments) in specs.iter().zip(&mut adam.moments) {
+        if let Some(optimiser) = optimiser {
+            optimiser.n_steps = counter("updates")?;
+            for ((_, name, shape), moments) in specs.iter().zip(&mut optimiser.moments) {
                 *moments = [array("first", name, *shape)?, array("second", name, *shape)?];
             }
         }

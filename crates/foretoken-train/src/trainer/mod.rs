@@ -9,7 +9,7 @@ pub(crate) use checkpoint::write_atomically;
 pub use checkpoint::{Checkpoint, CheckpointFile};
 pub use log::{Entry, Log};
 pub use run::{Evaluation, Outcome, Trainer, train};
-pub use settings::{DeviceName, RunConfig, Settings};
+pub use settings::{DeviceName, PrecisionName, RunConfig, Settings};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::TrainError;
 use crate::data::{Prepared, TokenFile, Windows};
 use crate::model::Model;
 use crate::ops::Ops;
-use crate::optim::{AdamW, StepReport};
+use crate::optim::{Optimiser, StepReport};
 use crate::params::{Gradients, Params};
 use crate::step::{HeadResult, evaluate, gradients};
 
@@ -19,7 +19,7 @@ pub struct Trainer {
     ops: Ops,
     model: Model,
     params: Params,
-    adam: AdamW,
+    optimiser: Optimiser,
     windows: Windows,
     held_out: Option<Windows>,
     checkpoint: CheckpointFile,
@@ -49,7 +49,7 @@ impl Trainer {
     /// A run from its checkpoint, or from the start when there is none.
     pub fn open(settings: &Settings) -> Result<Self, TrainError> {
         settings.check()?;
-        let (device, ops) = settings.run.device.open()?;
+        let (device, ops) = settings.run.device.open(settings.run.precision)?;
         let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
         let files = Prepared::in_folder(&settings.data.folder);
         let (context, n_heads) = (settings.model.context, settings.model.heads.n);
@@ -61,13 +61,13 @@ impl Trainer {
         let folder = &settings.run.folder;
         std::fs::create_dir_all(folder).map_err(TrainError::io("create", folder))?;
         let checkpoint = CheckpointFile::in_folder(folder);
-        let mut adam = AdamW::new(&params);
+        let mut optimiser = Optimiser::new(&params);
         let state = match checkpoint.exists() {
-            true => checkpoint.load(&mut params, Some(&mut adam))?,
+            true => checkpoint.load(&mut params, Some(&mut optimiser))?,
             false => Checkpoint::default(),
         };
         let settings = settings.clone();
-        Ok(Self { settings, ops, model, params, adam, windows, held_out, checkpoint, state, skipped_in_a_row: 0 })
+        Ok(Self { settings, ops, model, params, optimiser, windows, held_out, checkpoint, state, skipped_in_a_row: 0 })
     }
 
     /// The model.
@@ -114,7 +114,7 @@ impl Trainer {
         let report = match finite {
             true => {
                 let scale = 1.0 / run.accumulate as f32;
-                self.adam.step(&self.settings.optimiser, rate, &mut self.params, &mut sums, scale)
+                self.optimiser.step(&self.settings.optimiser, rate, &mut self.params, &mut sums, scale)
             }
             false => StepReport { norms: [f32::NAN; 2], applied: false },
         };
@@ -146,7 +146,7 @@ impl Trainer {
 
     /// Writes the checkpoint.
     pub fn save(&self) -> Result<(), TrainError> {
-        self.checkpoint.save(self.state, &self.params, &self.adam)
+        self.checkpoint.save(self.state, &self.params, &self.optimiser)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::TrainError;
 use crate::config::ModelConfig;
 use crate::data::DataConfig;
 use crate::loss::LossConfig;
-use crate::ops::Ops;
+use crate::ops::{Ops, Precision};
 use crate::optim::OptimiserConfig;
 
 /// All settings of a run.
@@ -47,6 +47,9 @@ pub struct RunConfig {
     /// Where it runs.
     #[serde(default)]
     pub device: DeviceName,
+    /// How products round their operands.
+    #[serde(default)]
+    pub precision: PrecisionName,
     /// Steps between lines of the log.
     #[serde(default = "log_every")]
     pub log_every: u64,
@@ -96,11 +99,26 @@ pub enum DeviceName {
     Wgpu,
 }
 
+/// How products round their operands, on the CPU; weights, gradients and sums are `f32` either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PrecisionName {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To bfloat16 where the CPU multiplies it in hardware (twice as fast), else not at all.
+    Bf16,
+}
+
 impl DeviceName {
-    /// The device and the version of the small parts that runs there.
-    pub fn open(self) -> Result<(Device, Ops), TrainError> {
+    /// The device and the version of the layers' parts that runs there.
+    pub fn open(self, precision: PrecisionName) -> Result<(Device, Ops), TrainError> {
+        let precision = match precision {
+            PrecisionName::F32 => Precision::F32,
+            PrecisionName::Bf16 => Precision::Bf16,
+        };
         match self {
-            Self::Cpu => Ok((Device::flex(), Ops::Fused)),
+            Self::Cpu => Ok((Device::flex(), Ops::Fused(precision))),
             #[cfg(feature = "cuda")]
             Self::Cuda => Ok((Device::cuda(0), Ops::Composed)),
             #[cfg(feature = "wgpu")]

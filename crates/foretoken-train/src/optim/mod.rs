@@ -1,89 +1,20 @@
-//! AdamW with warm-up, cosine decay and clipping by group.
+//! The optimiser: AdamW, Muon for the matrices that like it, clipping by group.
 //!
 //! Weights, moments and gradients are updated on the host, where a checkpoint finds them; on the CPU back end that is where
 //! they live. Clipping takes the norm of the trunk and of heads 2 to n apart, so that many heads cannot starve the trunk.
 
+mod config;
+mod muon;
+
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
-use crate::params::{Gradients, Group, Params};
+pub use config::{Method, OptimiserConfig};
 
-/// Settings of the optimiser.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OptimiserConfig {
-    /// The highest learning rate.
-    pub learning_rate: f32,
-    /// Steps over which the rate rises from 0.
-    #[serde(default = "defaults::warm_up")]
-    pub warm_up: u64,
-    /// The rate at the end of the cosine, as a part of the highest.
-    #[serde(default = "defaults::final_rate")]
-    pub final_rate: f32,
-    /// Decay rates of the two moments.
-    #[serde(default = "defaults::betas")]
-    pub betas: [f32; 2],
-    /// Added to the root of the second moment.
-    #[serde(default = "defaults::eps")]
-    pub eps: f32,
-    /// Decoupled weight decay, of matrices alone.
-    #[serde(default = "defaults::weight_decay")]
-    pub weight_decay: f32,
-    /// The greatest norm of a group's gradient; 0 for no clipping.
-    #[serde(default = "defaults::clip")]
-    pub clip: f32,
-}
+use crate::params::{Gradients, Group, ParamId, Params};
 
-mod defaults {
-    pub fn warm_up() -> u64 {
-        200
-    }
-    pub fn final_rate() -> f32 {
-        0.03
-    }
-    pub fn betas() -> [f32; 2] {
-        [0.9, 0.95]
-    }
-    pub fn eps() -> f32 {
-        1e-8
-    }
-    pub fn weight_decay() -> f32 {
-        0.1
-    }
-    pub fn clip() -> f32 {
-        1.0
-    }
-}
-
-impl OptimiserConfig {
-    /// Checks the settings.
-    pub fn check(&self) -> Result<(), TrainError> {
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(TrainError::setting("optimiser.learning_rate", self.learning_rate, "above 0"));
-        }
-        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
-            return Err(TrainError::setting("optimiser.betas", format!("{:?}", self.betas), "0 to 1, 1 excluded"));
-        }
-        if !(0.0..=1.0).contains(&self.final_rate) {
-            return Err(TrainError::setting("optimiser.final_rate", self.final_rate, "0 to 1"));
-        }
-        Ok(())
-    }
-
-    /// The learning rate of a step (from 0) of a run of `total`: linear up, cosine down.
-    pub fn rate(&self, step: u64, total: u64) -> f32 {
-        let warm = ((step + 1) as f64 / self.warm_up.max(1) as f64).min(1.0);
-        let behind = step.saturating_sub(self.warm_up) as f64 / total.saturating_sub(self.warm_up).max(1) as f64;
-        let cosine = 0.5 * (1.0 + libm::cos(std::f64::consts::PI * behind.min(1.0)));
-        let low = f64::from(self.final_rate);
-        (f64::from(self.learning_rate) * warm * (low + (1.0 - low) * cosine)) as f32
-    }
-}
-
-/// The optimiser's state: two moments for each weight. (Loshchilov and Hutter, arXiv 1711.05101.)
+/// The optimiser's state: two moments for each weight, of which Muon uses the first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AdamW {
+pub struct Optimiser {
     /// Steps taken.
     pub n_steps: u64,
     /// First and second moments, in the order of [`Params::iter`].
@@ -102,7 +33,22 @@ pub struct StepReport {
 /// Values that one task updates.
 const PIECE: usize = 1 << 14;
 
-impl AdamW {
+/// A weight on its way.
+struct Moving<'a> {
+    id: ParamId,
+    values: Vec<f32>,
+    gradient: Vec<f32>,
+    moments: &'a mut [Vec<f32>; 2],
+    rule: Rule,
+}
+
+/// How it moves.
+enum Rule {
+    AdamW(Update),
+    Muon(muon::Update),
+}
+
+impl Optimiser {
     /// Moments of zero.
     pub fn new(params: &Params) -> Self {
         let zeros = |n| [vec![0.0; n], vec![0.0; n]];
@@ -136,36 +82,60 @@ impl AdamW {
         self.n_steps += 1;
         let correction = |beta: f32| 1.0 - libm::pow(f64::from(beta), self.n_steps as f64);
         let [c1, c2] = config.betas.map(correction);
+        let mut moving = Vec::new();
         for ((id, gradient), moments) in ids.into_iter().zip(gradients).zip(&mut self.moments) {
             let Some(gradient) = gradient else { continue };
             let spec = params.spec(id);
-            let group = match spec.group {
-                Group::Trunk => 0,
-                Group::Heads => 1,
+            let scale = match spec.group {
+                Group::Trunk => clipped[0],
+                Group::Heads => clipped[1],
             };
-            let update = Update {
-                scale: clipped[group],
-                betas: config.betas,
-                rate: (f64::from(rate) / c1) as f32,
-                root: (1.0 / c2.sqrt()) as f32,
-                eps: config.eps,
-                keep: if spec.decays() { 1.0 - rate * config.weight_decay } else { 1.0 },
+            let keep = if spec.decays() { 1.0 - rate * config.weight_decay } else { 1.0 };
+            let rule = if config.method == Method::Muon && !spec.maps.is_empty() {
+                Rule::Muon(muon::Update {
+                    scale,
+                    momentum: config.momentum,
+                    rate,
+                    keep,
+                    shape: spec.shape,
+                    maps: spec.maps.clone(),
+                })
+            } else {
+                Rule::AdamW(Update {
+                    scale,
+                    betas: config.betas,
+                    rate: (f64::from(rate) / c1) as f32,
+                    root: (1.0 / c2.sqrt()) as f32,
+                    eps: config.eps,
+                    keep,
+                })
             };
-            let mut values = params.take(id);
-            let [first, second] = moments;
-            values
-                .par_chunks_mut(PIECE)
-                .zip(first.par_chunks_mut(PIECE))
-                .zip(second.par_chunks_mut(PIECE))
-                .zip(gradient.par_chunks(PIECE))
-                .for_each(|(((values, first), second), gradient)| update.apply(values, first, second, gradient));
-            params.set(id, values);
+            moving.push(Moving { id, values: params.take(id), gradient, moments, rule });
         }
+        let moved: Vec<_> = moving.into_par_iter().map(Moving::move_on).collect();
+        moved.into_iter().for_each(|(id, values)| params.set(id, values));
         StepReport { norms, applied: true }
     }
 }
 
-/// One step's constants for one weight.
+impl Moving<'_> {
+    fn move_on(mut self) -> (ParamId, Vec<f32>) {
+        let [first, second] = self.moments;
+        match self.rule {
+            Rule::Muon(update) => update.apply(&mut self.values, first, &self.gradient),
+            Rule::AdamW(update) => self
+                .values
+                .par_chunks_mut(PIECE)
+                .zip(first.par_chunks_mut(PIECE))
+                .zip(second.par_chunks_mut(PIECE))
+                .zip(self.gradient.par_chunks(PIECE))
+                .for_each(|(((values, first), second), gradient)| update.apply(values, first, second, gradient)),
+        }
+        (self.id, self.values)
+    }
+}
+
+/// One step's constants of AdamW for one weight.
 #[derive(Clone, Copy)]
 struct Update {
     scale: f32,
@@ -202,24 +172,7 @@ mod tests {
     use burn::tensor::Device;
 
     fn config() -> OptimiserConfig {
-        OptimiserConfig {
-            learning_rate: 0.1,
-            warm_up: 10,
-            final_rate: 0.1,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.0,
-            clip: 1.0,
-        }
-    }
-
-    #[test]
-    fn the_rate_rises_and_falls() {
-        let config = config();
-        assert!((config.rate(0, 110) - 0.01).abs() < 1e-7);
-        assert!((config.rate(9, 110) - 0.1).abs() < 1e-7);
-        assert!((config.rate(60, 110) - 0.055).abs() < 1e-7);
-        assert!((config.rate(110, 110) - 0.01).abs() < 1e-7 && (config.rate(999, 110) - 0.01).abs() < 1e-7);
+        toml::from_str("learning_rate = 0.1\nweight_decay = 0.0").unwrap()
     }
 
     #[test]
@@ -227,7 +180,7 @@ mod tests {
         let mut params = Params::new(&Device::flex(), 1);
         let trunk = params.add("trunk", [2, 2], Init::Constant(1.0), Group::Trunk);
         let heads = params.add("heads", [1, 3], Init::Constant(1.0), Group::Heads);
-        let mut adam = AdamW::new(&params);
+        let mut adam = Optimiser::new(&params);
         let gradients = |params: &Params, at_trunk: f32, at_heads: f32| {
             let loss = params.get(trunk).sum() * at_trunk + params.get(heads).sum() * at_heads;
             let mut sums = Gradients::new(params);
@@ -257,7 +210,7 @@ mod tests {
         let loss = ids.iter().map(|id| params.get(*id).sum() * 0.0).reduce(|a, b| a + b).unwrap();
         sums.absorb(&params, &mut loss.backward());
         let config = OptimiserConfig { weight_decay: 0.5, ..config() };
-        AdamW::new(&params).step(&config, 0.1, &mut params, &mut sums, 1.0);
+        Optimiser::new(&params).step(&config, 0.1, &mut params, &mut sums, 1.0);
         assert_eq!(params.host(ids[0]), [0.95, 0.95]);
         assert_eq!(params.host(ids[1]), [1.0, 1.0]);
     }
