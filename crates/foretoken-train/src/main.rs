@@ -27,6 +27,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    foretoken_kernels::train::keep_freed_memory();
     let result = match Cli::parse().command {
         Command::Prepare(args) => cli::prepare::run(&args),
         Command::Train(args) => cli::train::run(&args),

@@ -4,7 +4,9 @@
 //! Each element is one chain over ascending `k`, cut at every [`DEPTH`] words and nowhere else, so the result does not
 //! depend on the number of threads. (The layering is that of Goto and van de Geijn, "Anatomy of high-performance matrix
 //! multiplication", 2008.)
+#![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -19,15 +21,13 @@ const DEPTH: usize = 512;
 /// Panels that a task packs: of the left operand, or of the right one.
 const PANELS: [usize; 2] = [8, 2];
 
-/// `c = a b` for `size = [m, n, k]`: `c` is `[m, n]` row by row, `a` `[m, k]`, `b` `[k, n]`.
+/// `a b` for `size = [m, n, k]`: `[m, n]` row by row, of `a` `[m, k]` and `b` `[k, n]`.
 ///
 /// Operands are rounded to `precision`, sums are `f32`. The bits of the result depend on the instruction set.
-pub fn product(isa: Isa, precision: Precision, size: [usize; 3], a: Strided<'_>, b: Strided<'_>, c: &mut [f32]) {
+pub fn product(isa: Isa, precision: Precision, size: [usize; 3], a: Strided<'_>, b: Strided<'_>) -> Vec<f32> {
     let [m, n, k] = size;
-    assert_eq!(c.len(), m * n, "a result of {m} x {n}");
-    c.fill(0.0);
-    if c.is_empty() || k == 0 {
-        return;
+    if m * n * k == 0 {
+        return vec![0.0; m * n];
     }
     let last = |x: Strided<'_>, rows, cols| (rows - 1) * x.row + (cols - 1) * x.col;
     assert!(last(a, m, k) < a.data.len() && last(b, k, n) < b.data.len(), "operands of {m} x {k} and {k} x {n}");
@@ -35,27 +35,31 @@ pub fn product(isa: Isa, precision: Precision, size: [usize; 3], a: Strided<'_>,
     let [rows, cols] = kernel.tile();
     let left = Operand { kernel, data: a.data, lane: a.row, step: a.col, width: rows, n_lanes: m, k };
     let right = Operand { kernel, data: b.data, lane: b.col, step: b.row, width: cols, n_lanes: n, k };
+    let mut result = Vec::with_capacity(m * n);
+    let c = &mut result.spare_capacity_mut()[..m * n];
     if m >= n || m >= 16 * PANELS[0] * rows {
         let right = right.pack_all();
         let per_task = PANELS[0] * rows;
         c.par_chunks_mut(per_task * n).enumerate().for_each_init(Vec::new, |scratch, (i, c)| {
             for (depth, right) in left.depths().zip(&right) {
+                let first = depth.start == 0;
                 let left = left.pack(i * per_task..i * per_task + c.len() / n, depth, scratch);
-                kernel.block(left, right.panels(), c, n);
+                kernel.block(left, right.panels(), c, n, first);
             }
         });
     } else {
         // Blocks of columns are made apart and put in their places at the end.
         let left = left.pack_all();
         let per_task = (PANELS[1] * cols).min(n.div_ceil(8).next_multiple_of(cols));
-        let blocks: Vec<Vec<f32>> = (0..n.div_ceil(per_task))
+        let blocks: Vec<Vec<MaybeUninit<f32>>> = (0..n.div_ceil(per_task))
             .into_par_iter()
             .map_init(Vec::new, |scratch, j| {
                 let lanes = j * per_task..((j + 1) * per_task).min(n);
-                let mut block = vec![0.0; m * lanes.len()];
+                let mut block = vec![MaybeUninit::uninit(); m * lanes.len()];
                 for (depth, left) in right.depths().zip(&left) {
+                    let first = depth.start == 0;
                     let right = right.pack(lanes.clone(), depth, scratch);
-                    kernel.block(left.panels(), right, &mut block, lanes.len());
+                    kernel.block(left.panels(), right, &mut block, lanes.len(), first);
                 }
                 block
             })
@@ -67,6 +71,9 @@ pub fn product(isa: Isa, precision: Precision, size: [usize; 3], a: Strided<'_>,
             }
         });
     }
+    // SAFETY: the first piece of `k`, which is there, has written every element.
+    unsafe { result.set_len(m * n) };
+    result
 }
 
 /// An operand: its lanes are the rows of the left one, the columns of the right one.
@@ -157,8 +164,8 @@ mod tests {
                 let b = Strided { data: &b, row: b_row, col: b_col };
                 let expected = exact([m, n, k], a, b);
                 for isa in Isa::available() {
-                    let mut c = vec![f32::NAN; m * n];
-                    product(isa, precision, [m, n, k], a, b, &mut c);
+                    let c = product(isa, precision, [m, n, k], a, b);
+                    assert_eq!(c.len(), m * n);
                     let worst = c.iter().zip(&expected).map(|(c, e)| (f64::from(*c) - e).abs()).fold(0.0, f64::max);
                     assert!(worst <= tolerance * (k as f64).sqrt(), "{m} x {n} x {k}, {isa}: {worst}");
                 }
@@ -184,10 +191,8 @@ mod tests {
             let (a, b) = (rng.uniforms(m * k, -1.0..1.0), rng.uniforms(k * n, -1.0..1.0));
             let with = |threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                let mut c = vec![0.0; m * n];
                 let (a, b) = (Strided { data: &a, row: k, col: 1 }, Strided { data: &b, row: n, col: 1 });
-                pool.install(|| product(Isa::best(), Precision::F32, [m, n, k], a, b, &mut c));
-                c
+                pool.install(|| product(Isa::best(), Precision::F32, [m, n, k], a, b))
             };
             assert_eq!(with(1), with(3));
         }

@@ -6,6 +6,7 @@
 mod attention;
 mod dense;
 mod gate;
+mod memory;
 mod norm;
 mod product;
 mod softmax;
@@ -14,6 +15,7 @@ mod tile;
 pub use attention::{AttentionShape, Rotary, attention, attention_backward};
 pub use dense::product;
 pub use gate::{swiglu, swiglu_backward};
+pub use memory::keep_freed_memory;
 pub use norm::rms_norm_backward;
 pub use product::{Strided, add_product};
 pub use softmax::{scale_assign, softmax_unscaled};

@@ -43,9 +43,15 @@ fn add_product_lanes<S: Simd>(
         let pair = j + LANES < n;
         let mut i = 0;
         while i < m {
-            let rows = if m - i >= 4 { 4 } else { 1 };
+            let rows = match m - i {
+                8.. if S::WIDE => 8,
+                4.. => 4,
+                _ => 1,
+            };
             let (c, b) = (&mut c[i * c_row + j..], &b[j..]);
             match (rows, pair, S::WIDE) {
+                (8, true, _) => tile::<S, 8, 2>(simd, a, i, b, b_row, k, c, c_row),
+                (8, false, _) => tile::<S, 8, 1>(simd, a, i, b, b_row, k, c, c_row),
                 (4, true, true) => tile::<S, 4, 2>(simd, a, i, b, b_row, k, c, c_row),
                 (4, true, false) => {
                     tile::<S, 4, 1>(simd, a, i, b, b_row, k, c, c_row);
@@ -79,20 +85,38 @@ fn tile<S: Simd, const M: usize, const N: usize>(
             *sum = simd.load(lanes(&c[r * c_row..], v));
         }
     }
-    for p in 0..k {
-        let right = &b[p * b_row..][..N * LANES];
-        let left = &a.data[i * a.row + p * a.col..];
-        for (r, row) in sums.iter_mut().enumerate() {
-            let x = simd.splat(left[r * a.row]);
-            for (v, sum) in row.iter_mut().enumerate() {
-                *sum = simd.fma(x, simd.load(lanes(right, v)), *sum);
+    // The two orders that attention has, each with one check of bounds a step.
+    if a.row == 1 {
+        for (p, right) in b.chunks(b_row).take(k).enumerate() {
+            let left: &[f32; M] = a.data[i + p * a.col..][..M].try_into().expect("M values");
+            step(simd, left, right, &mut sums);
+        }
+    } else {
+        let rows: [&[f32]; M] = std::array::from_fn(|r| &a.data[(i + r) * a.row..][..(k - 1) * a.col + 1]);
+        for (p, right) in b.chunks(b_row).take(k).enumerate() {
+            let mut left = [0.0; M];
+            for (x, row) in left.iter_mut().zip(&rows) {
+                *x = row[p * a.col];
             }
+            step(simd, &left, right, &mut sums);
         }
     }
     for (r, row) in sums.iter().enumerate() {
         for (v, sum) in row.iter().enumerate() {
             let out: &mut [f32; LANES] = (&mut c[r * c_row + v * LANES..][..LANES]).try_into().expect("sixteen");
             simd.store(*sum, out);
+        }
+    }
+}
+
+/// Adds one step of `k` to a tile.
+#[inline(always)]
+fn step<S: Simd, const M: usize, const N: usize>(simd: S, left: &[f32; M], right: &[f32], sums: &mut [[S::F; N]; M]) {
+    let right = &right[..N * LANES];
+    for (x, row) in left.iter().zip(sums) {
+        let x = simd.splat(*x);
+        for (v, sum) in row.iter_mut().enumerate() {
+            *sum = simd.fma(x, simd.load(lanes(right, v)), *sum);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `k` as bfloat16, which Zen 4 and Sapphire Rapids multiply at twice the rate.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
+
 use super::Strided;
 use crate::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -74,17 +76,21 @@ impl Kernel {
         match self {
             Self::F32(isa) => pack(isa, from, n_lanes, k, width, 1, out),
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: the value proves that the CPU has these features.
+            Self::Bf16(_, proof) if from.col == 1 => unsafe { pack_pairs(proof, from, n_lanes, k, width, out) },
+            #[cfg(target_arch = "x86_64")]
             Self::Bf16(isa, _) => pack(isa, from, n_lanes, k, width, 2, out),
         }
     }
 
-    /// Adds the product of all lanes of two operands to `c`, whose rows are `c_row` apart.
-    pub fn block(self, left: Panels<'_>, right: Panels<'_>, c: &mut [f32], c_row: usize) {
+    /// Writes the product of all lanes of two operands to `c`, whose rows are `c_row` apart; adds it unless this is the
+    /// `first` piece of `k`.
+    pub fn block(self, left: Panels<'_>, right: Panels<'_>, c: &mut [MaybeUninit<f32>], c_row: usize, first: bool) {
         match self {
-            Self::F32(isa) => block_f32(isa, left, right, c, c_row),
+            Self::F32(isa) => block_f32(isa, left, right, c, c_row, first),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the value proves that the CPU has these features.
-            Self::Bf16(_, proof) => unsafe { block_bf16(proof, left, right, c, c_row) },
+            Self::Bf16(_, proof) => unsafe { block_bf16(proof, left, right, c, c_row, first) },
         }
     }
 }
@@ -138,14 +144,7 @@ fn pack_panel<const W: usize>(from: Strided<'_>, n_lanes: usize, k: usize, per_w
         let len = (LANES * per_word).min(k - p);
         for lane in 0..n_lanes {
             let steps = &from.data[lane * from.row + p * from.col..];
-            if from.col == 1 && per_word == 2 && len == 2 * LANES {
-                let steps: &[f32; 2 * LANES] = steps[..2 * LANES].try_into().expect("a whole part");
-                let mut pairs = [0; LANES];
-                for (i, pair_of) in pairs.iter_mut().enumerate() {
-                    *pair_of = pair(steps[2 * i], steps[2 * i + 1]);
-                }
-                words.iter_mut().zip(pairs).for_each(|(word, bits)| word[lane] = bits);
-            } else if per_word == 1 {
+            if per_word == 1 {
                 words.iter_mut().enumerate().for_each(|(i, word)| word[lane] = steps[i * from.col].to_bits());
             } else {
                 for (i, word) in words.iter_mut().enumerate() {
@@ -153,6 +152,33 @@ fn pack_panel<const W: usize>(from: Strided<'_>, n_lanes: usize, k: usize, per_w
                     word[lane] = pair(steps[2 * i * from.col], second);
                 }
             }
+        }
+    }
+}
+
+/// [`pack`] of pairs from lanes whose steps lie side by side: one instruction rounds sixteen pairs.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+fn pack_pairs(_: Avx512Bf16, from: Strided<'_>, n_lanes: usize, k: usize, width: usize, out: &mut [u32]) {
+    use std::arch::x86_64::*;
+    if n_lanes < width {
+        out.fill(0);
+    }
+    for lane in 0..n_lanes {
+        let (parts, rest) = from.data[lane * from.row..][..k].as_chunks::<{ 2 * LANES }>();
+        let mut words = out.chunks_exact_mut(width);
+        for part in parts {
+            let mut pairs = [0u32; LANES];
+            // SAFETY: loads and the store go through references to arrays of exactly the bytes they touch.
+            unsafe {
+                let (low, high) = (_mm512_loadu_ps(part.as_ptr()), _mm512_loadu_ps(part[LANES..].as_ptr()));
+                let bits = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_storeu_si512(pairs.as_mut_ptr().cast(), bits);
+            }
+            pairs.iter().zip(&mut words).for_each(|(bits, word)| word[lane] = *bits);
+        }
+        for (values, word) in rest.chunks(2).zip(&mut words) {
+            word[lane] = pair(values[0], values.get(1).copied().unwrap_or(0.0));
         }
     }
 }
@@ -178,8 +204,9 @@ fn block<T: Tile<M, N>, const M: usize, const N: usize>(
     tile: T,
     left: Panels<'_>,
     right: Panels<'_>,
-    c: &mut [f32],
+    c: &mut [MaybeUninit<f32>],
     c_row: usize,
+    first: bool,
 ) {
     for (j, b) in right.words.chunks_exact(right.n_words * N).enumerate() {
         let cols = N.min(right.n_lanes - j * N);
@@ -188,12 +215,21 @@ fn block<T: Tile<M, N>, const M: usize, const N: usize>(
             tile.sums(a.as_chunks().0, b.as_chunks().0, &mut sums);
             for (r, sums) in sums.iter().enumerate().take(left.n_lanes - i * M) {
                 let row = &mut c[(i * M + r) * c_row + j * N..][..cols];
-                match <&mut [f32; N]>::try_from(&mut *row) {
-                    Ok(row) => row.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
-                    Err(_) => row.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
+                match <&mut [MaybeUninit<f32>; N]>::try_from(&mut *row) {
+                    Ok(row) => settle(row, sums, first),
+                    Err(_) => settle(row, sums, first),
                 }
             }
         }
+    }
+}
+
+#[inline(always)]
+fn settle(row: &mut [MaybeUninit<f32>], sums: &[f32], first: bool) {
+    for (c, sum) in row.iter_mut().zip(sums) {
+        // SAFETY: what is not first comes behind the first, which wrote the same elements.
+        let before = if first { 0.0 } else { unsafe { c.assume_init() } };
+        c.write(before + sum);
     }
 }
 
@@ -224,15 +260,22 @@ impl<S: Simd, const M: usize, const N: usize, const V: usize> Tile<M, N> for Sin
 }
 
 per_isa! {
-    fn block_f32(left: Panels<'_>, right: Panels<'_>, c: &mut [f32], c_row: usize) = block_f32_lanes;
+    fn block_f32(left: Panels<'_>, right: Panels<'_>, c: &mut [MaybeUninit<f32>], c_row: usize, first: bool) = block_f32_lanes;
 }
 
 #[inline(always)]
-fn block_f32_lanes<S: Simd>(simd: S, left: Panels<'_>, right: Panels<'_>, c: &mut [f32], c_row: usize) {
+fn block_f32_lanes<S: Simd>(
+    simd: S,
+    left: Panels<'_>,
+    right: Panels<'_>,
+    c: &mut [MaybeUninit<f32>],
+    c_row: usize,
+    first: bool,
+) {
     if S::WIDE {
-        block::<_, { WIDE[0] }, { WIDE[1] }>(Singles::<S, 2>(simd), left, right, c, c_row);
+        block::<_, { WIDE[0] }, { WIDE[1] }>(Singles::<S, 2>(simd), left, right, c, c_row, first);
     } else {
-        block::<_, { NARROW[0] }, { NARROW[1] }>(Singles::<S, 1>(simd), left, right, c, c_row);
+        block::<_, { NARROW[0] }, { NARROW[1] }>(Singles::<S, 1>(simd), left, right, c, c_row, first);
     }
 }
 
@@ -270,6 +313,13 @@ impl Tile<{ WIDE[0] }, { WIDE[1] }> for Pairs {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-fn block_bf16(proof: Avx512Bf16, left: Panels<'_>, right: Panels<'_>, c: &mut [f32], c_row: usize) {
-    block(Pairs(proof), left, right, c, c_row);
+fn block_bf16(
+    proof: Avx512Bf16,
+    left: Panels<'_>,
+    right: Panels<'_>,
+    c: &mut [MaybeUninit<f32>],
+    c_row: usize,
+    first: bool,
+) {
+    block(Pairs(proof), left, right, c, c_row, first);
 }

@@ -42,9 +42,7 @@ fn matrix(tensor: &Flat, transposed: bool) -> Strided<'_> {
 }
 
 fn multiply(how: Use, size: [usize; 3], a: Strided<'_>, b: Strided<'_>) -> Flat {
-    let mut out = vec![0.0; size[0] * size[1]];
-    product(Isa::best(), how.precision, size, a, b, &mut out);
-    flat(out, &size[..2])
+    flat(product(Isa::best(), how.precision, size, a, b), &size[..2])
 }
 
 impl LinearOps for Flex {

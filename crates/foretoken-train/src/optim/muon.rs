@@ -59,28 +59,27 @@ fn orthogonal(mut x: Vec<f32>, [rows, cols]: [usize; 2]) -> Vec<f32> {
     x.iter_mut().for_each(|x| *x /= norm + 1e-20);
     let n = rows.min(cols);
     let [a, b, c] = POLYNOMIAL;
-    let (mut gram, mut square, mut next) = (vec![0.0; n * n], vec![0.0; n * n], vec![0.0; x.len()]);
     for _ in 0..STEPS {
         let (plain, flipped) = (Strided { data: &x, row: cols, col: 1 }, Strided { data: &x, row: 1, col: cols });
-        match rows <= cols {
-            true => multiply([n, n, cols], plain, flipped, &mut gram),
-            false => multiply([n, n, rows], flipped, plain, &mut gram),
-        }
+        let gram = match rows <= cols {
+            true => multiply([n, n, cols], plain, flipped),
+            false => multiply([n, n, rows], flipped, plain),
+        };
         let g = Strided { data: &gram, row: n, col: 1 };
-        multiply([n, n, n], g, g, &mut square);
+        let mut square = multiply([n, n, n], g, g);
         square.iter_mut().zip(&gram).for_each(|(square, gram)| *square = b * gram + c * *square);
         let factor = Strided { data: &square, row: n, col: 1 };
-        match rows <= cols {
-            true => multiply([rows, cols, n], factor, plain, &mut next),
-            false => multiply([rows, cols, n], plain, factor, &mut next),
-        }
+        let next = match rows <= cols {
+            true => multiply([rows, cols, n], factor, plain),
+            false => multiply([rows, cols, n], plain, factor),
+        };
         x.iter_mut().zip(&next).for_each(|(x, next)| *x = a * *x + next);
     }
     x
 }
 
-fn multiply(size: [usize; 3], left: Strided<'_>, right: Strided<'_>, out: &mut [f32]) {
-    product(Isa::best(), Precision::Bf16, size, left, right, out);
+fn multiply(size: [usize; 3], left: Strided<'_>, right: Strided<'_>) -> Vec<f32> {
+    product(Isa::best(), Precision::Bf16, size, left, right)
 }
 
 #[cfg(test)]
