@@ -208,10 +208,10 @@ fn block<T: Tile<M, N>, const M: usize, const N: usize>(
     c_row: usize,
     first: bool,
 ) {
+    let mut sums = [[0.0; N]; M];
     for (j, b) in right.words.chunks_exact(right.n_words * N).enumerate() {
         let cols = N.min(right.n_lanes - j * N);
         for (i, a) in left.words.chunks_exact(left.n_words * M).enumerate() {
-            let mut sums = [[0.0; N]; M];
             tile.sums(a.as_chunks().0, b.as_chunks().0, &mut sums);
             for (r, sums) in sums.iter().enumerate().take(left.n_lanes - i * M) {
                 let row = &mut c[(i * M + r) * c_row + j * N..][..cols];
