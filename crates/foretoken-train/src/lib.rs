@@ -18,6 +18,7 @@ pub mod batch;
 pub mod config;
 pub mod data;
 mod error;
+pub mod evaluation;
 pub mod export;
 pub mod loss;
 pub mod model;

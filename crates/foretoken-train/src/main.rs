@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 /// Trains models that predict several tokens ahead.
 ///
 /// A run is one TOML file: `prepare` makes its token files, `train` begins or resumes it, `evaluate` measures its
-/// checkpoint, `export` writes it as GGUF or safetensors.
+/// checkpoint and `baseline` what it has to beat, `prompts` writes functions to complete, `export` writes it as GGUF or safetensors.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Cli {
@@ -22,6 +22,8 @@ enum Command {
     Prepare(cli::prepare::Args),
     Train(cli::train::Args),
     Evaluate(cli::evaluate::Args),
+    Baseline(cli::baseline::Args),
+    Prompts(cli::prompts::Args),
     Export(cli::export::Args),
     Bench(cli::bench::Args),
 }
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Command::Prepare(args) => cli::prepare::run(&args),
         Command::Train(args) => cli::train::run(&args),
         Command::Evaluate(args) => cli::evaluate::run(&args),
+        Command::Baseline(args) => cli::baseline::run(&args),
+        Command::Prompts(args) => cli::prompts::run(&args),
         Command::Export(args) => cli::export::run(&args),
         Command::Bench(args) => cli::bench::run(&args),
     };

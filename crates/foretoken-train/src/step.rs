@@ -113,9 +113,13 @@ fn backward(
 
 /// A head's mean loss, `[1]`, and its figures.
 fn loss(model: &Model, pass: &Pass<'_>, batch: &Batch, k: usize, features: Tensor<2>) -> (Tensor<1>, HeadResult) {
+    loss_of(pass, batch, k, model.logits(pass, k, features))
+}
+
+fn loss_of(pass: &Pass<'_>, batch: &Batch, k: usize, logits: Tensor<2>) -> (Tensor<1>, HeadResult) {
     let labels = batch.labels(k);
     let n_labels = labels.iter().filter(|&&label| label != IGNORE).count();
-    let both = pass.ops.cross_entropy(model.logits(pass, k, features), &labels);
+    let both = pass.ops.cross_entropy(logits, &labels);
     let figures: Vec<f32> = both.clone().inner().into_data().try_into_vec().expect("f32");
     (both.narrow(0, 0, 1), HeadResult { loss: figures[0], top_1: figures[1], n_labels })
 }
@@ -153,20 +157,25 @@ pub fn gradients_at_once(
 
 /// Losses and accuracies alone; of [frozen](Params::frozen) weights, no graph is made.
 pub fn evaluate(model: &Model, pass: &Pass<'_>, batch: &Batch) -> Vec<HeadResult> {
+    let mut results = Vec::new();
+    logits_by_head(model, pass, batch, |k, logits| results.push(loss_of(pass, batch, k, logits).1));
+    results
+}
+
+/// The logits of heads 1 to n on a batch, one head after another.
+pub fn logits_by_head(model: &Model, pass: &Pass<'_>, batch: &Batch, mut f: impl FnMut(usize, Tensor<2>)) {
     let z = model.trunk(pass, batch);
     let mut hidden = z.clone();
-    (1..=model.config.heads.n)
-        .map(|k| {
-            let features = match &model.heads {
-                Heads::Sequential { modules, .. } if k > 1 => {
-                    hidden = modules[k - 2].forward(pass, hidden.clone(), model.embed(pass, batch.tokens(k - 1)));
-                    modules[k - 2].features(pass, hidden.clone())
-                }
-                _ => model.features(pass, k, z.clone()),
-            };
-            loss(model, pass, batch, k, features).1
-        })
-        .collect()
+    for k in 1..=model.config.heads.n {
+        let features = match &model.heads {
+            Heads::Sequential { modules, .. } if k > 1 => {
+                hidden = modules[k - 2].forward(pass, hidden.clone(), model.embed(pass, batch.tokens(k - 1)));
+                modules[k - 2].features(pass, hidden.clone())
+            }
+            _ => model.features(pass, k, z.clone()),
+        };
+        f(k, model.logits(pass, k, features));
+    }
 }
 
 #[cfg(test)]

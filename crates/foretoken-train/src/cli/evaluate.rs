@@ -1,8 +1,9 @@
-//! `evaluate`: losses and accuracies of a checkpoint on held-out texts.
+//! `evaluate`: losses, accuracies and acceptance of a checkpoint on held-out texts.
 
 use std::path::PathBuf;
 
 use foretoken_train::TrainError;
+use foretoken_train::evaluation::{Figures, Report};
 use foretoken_train::trainer::{Settings, Trainer};
 
 /// Measures the run's checkpoint on texts of packages that it never saw.
@@ -13,18 +14,45 @@ pub struct Args {
     /// Windows to measure, spread over the held-out file.
     #[arg(long, default_value_t = 512)]
     windows: usize,
+    /// Also write everything as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
-    let mut settings = Settings::read(&args.config)?;
-    settings.run.evaluate_windows = args.windows;
-    settings.run.evaluate_every = settings.run.evaluate_every.max(1);
+    let settings = Settings::read(&args.config)?;
     let trainer = Trainer::open(&settings)?;
-    let Some(evaluation) = trainer.evaluate()? else { return Ok(()) };
-    println!("step {}", trainer.n_steps());
-    println!("head  bits a token  likeliest right");
-    for (i, (loss, top_1)) in evaluation.loss.iter().zip(&evaluation.top_1).enumerate() {
-        println!("{:4}  {:12.3}  {:.3}", i + 1, loss * std::f32::consts::LOG2_E, top_1);
+    let report = trainer.measure(args.windows)?;
+    println!("step {}, {} tokens seen", trainer.n_steps(), trainer.n_steps() * settings.tokens_per_step());
+    print(&report);
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string(&report).expect("plain data");
+        std::fs::write(path, json).map_err(TrainError::io("write", path))?;
     }
     Ok(())
+}
+
+/// The figures of each head or distance, a line each.
+pub fn table(name: &str, figures: &[Figures]) {
+    println!("{name}  bits a token  likeliest right");
+    for (i, Figures { bits, top_1, .. }) in figures.iter().enumerate() {
+        println!("{:>width$}  {bits:12.3}  {top_1:15.3}", i + 1, width = name.len());
+    }
+}
+
+fn print(report: &Report) {
+    table("head", &report.heads);
+    println!("head 1 by the tokens it sees");
+    for (i, figures) in report.by_context.iter().enumerate().filter(|(_, figures)| figures.n > 0) {
+        let to = (1 << (i + 1)) - 1;
+        println!("{:>4} to {to:>4}  {:12.3}  {:15.3}", 1 << i, figures.bits, figures.top_1);
+    }
+    let acceptance = &report.acceptance;
+    let shares = acceptance.by_head.iter().map(|[n, agreed]| format!("{:.2}", *agreed as f64 / (*n).max(1) as f64));
+    println!(
+        "drafts accepted on given text, heads 2 to n, each of those asked: {}",
+        shares.collect::<Vec<_>>().join(" ")
+    );
+    println!("tokens a pass on given text: at least {:.2}", acceptance.tokens_per_pass());
+    println!("control, shifted by one: {:.1} % of drafts", 100.0 * acceptance.control());
 }

@@ -2,12 +2,14 @@
 
 mod corpus;
 mod duplicates;
+mod functions;
 mod prepare;
 mod tokens;
 mod windows;
 
 pub use corpus::{Document, Source, documents};
 pub use duplicates::Shingles;
-pub use prepare::{DataConfig, Prepared, Recipe, prepare};
+pub use functions::{FunctionPrompt, function_prompts};
+pub use prepare::{DataConfig, Prepared, Recipe, file_hash, prepare};
 pub use tokens::{END_OF_TEXT, TokenFile, TokenWriter};
 pub use windows::Windows;

@@ -179,7 +179,7 @@ fn cut(text: &[u8], max: usize) -> &[u8] {
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
-pub(crate) fn file_hash(path: &Path) -> Result<String, TrainError> {
+pub fn file_hash(path: &Path) -> Result<String, TrainError> {
     let mut file = std::fs::File::open(path).map_err(TrainError::io("open", path))?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher).map_err(TrainError::io("read", path))?;

@@ -1,6 +1,8 @@
 //! Which windows a step sees: a function of the seed and the step alone, so that a run resumes by its step.
 
-use super::TokenFile;
+use std::ops::Range;
+
+use super::{END_OF_TEXT, TokenFile};
 use crate::TrainError;
 use crate::batch::Batch;
 use crate::rng::Rng;
@@ -39,6 +41,12 @@ impl Windows {
 
     /// The `index`-th window of the run.
     pub fn window(&mut self, index: u64) -> Result<(Vec<u32>, Vec<bool>), TrainError> {
+        let range = self.range(index);
+        self.file.window(range.start, range.len())
+    }
+
+    /// Where the `index`-th window of the run lies in the file.
+    pub fn range(&mut self, index: u64) -> Range<usize> {
         let n = self.per_epoch();
         let (epoch, at) = (index / n as u64, (index % n as u64) as usize);
         if self.epoch.as_ref().is_none_or(|(known, ..)| *known != epoch) {
@@ -47,7 +55,26 @@ impl Windows {
             self.epoch = Some((epoch, shift, rng.permutation(n)));
         }
         let (_, shift, order) = self.epoch.as_ref().expect("just made");
-        self.file.window(shift + order[at] as usize * self.n_tokens, self.n_tokens + self.n_heads)
+        let start = shift + order[at] as usize * self.n_tokens;
+        start..start + self.n_tokens + self.n_heads
+    }
+
+    /// The bytes that the run's first `n` windows hold, in the file's order; where some between are missing, and at the end of
+    /// a document, stands [`END_OF_TEXT`]. For tokens that are bytes.
+    pub fn seen(&mut self, n: u64) -> Result<Vec<u8>, TrainError> {
+        let mut ranges: Vec<_> = (0..n.min(self.per_epoch() as u64)).map(|index| self.range(index)).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (mut bytes, mut end) = (Vec::new(), 0);
+        for range in ranges {
+            if range.start > end && bytes.last().is_some_and(|last| u16::from(*last) != END_OF_TEXT) {
+                bytes.push(END_OF_TEXT as u8);
+            }
+            let start = range.start.max(end);
+            let (tokens, _) = self.file.window(start, range.end - start)?;
+            bytes.extend(tokens.iter().map(|&token| token as u8));
+            end = range.end;
+        }
+        Ok(bytes)
     }
 
     /// The batch of windows `first..first + n` of the run.
@@ -94,6 +121,19 @@ mod tests {
         assert_ne!(epoch(&mut a, 1), first);
         // Any window can be had out of order: that is how a run resumes.
         assert_eq!(windows(1).window(n + 3).unwrap(), a.window(n + 3).unwrap());
+    }
+
+    #[test]
+    fn what_was_seen_is_in_the_files_order() {
+        let mut windows = windows(1);
+        let n = windows.per_epoch() as u64;
+        let first = windows.range(0);
+        let (tokens, _) = windows.window(0).unwrap();
+        assert_eq!(windows.seen(1).unwrap(), tokens.iter().map(|&token| token as u8).collect::<Vec<_>>());
+        // All windows of an epoch cover the file once, but for the shift and the rest.
+        let all = windows.seen(10 * n).unwrap();
+        assert_eq!(all.len(), n as usize * 16 + 3);
+        assert!(first.len() == 19 && windows.seen(3).unwrap().len() <= 3 * 19 + 2);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::log::means;
 use super::{Checkpoint, CheckpointFile, Entry, Log, Settings};
 use crate::TrainError;
 use crate::data::{Prepared, TokenFile, Windows};
+use crate::evaluation::{Report, measure};
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::optim::{Optimiser, StepReport};
@@ -142,6 +143,15 @@ impl Trainer {
             .collect();
         let (loss, top_1) = means(&results, self.settings.model.heads.n);
         Ok(Some(Evaluation { loss, top_1 }))
+    }
+
+    /// Everything about `windows` held-out windows, spread over their file.
+    pub fn measure(&self, windows: usize) -> Result<Report, TrainError> {
+        let files = Prepared::in_folder(&self.settings.data.folder);
+        let (context, n_heads) = (self.settings.model.context, self.settings.model.heads.n);
+        let held_out = Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?.spread(windows)?;
+        let frozen = self.params.frozen();
+        Ok(measure(&self.model, &frozen, self.ops, &held_out, self.settings.run.windows))
     }
 
     /// Writes the checkpoint.

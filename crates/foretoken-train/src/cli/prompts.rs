@@ -1,0 +1,36 @@
+//! `prompts`: held-out functions for measuring decoding.
+
+use std::path::PathBuf;
+
+use foretoken_train::TrainError;
+use foretoken_train::data::{Prepared, TokenFile, file_hash, function_prompts};
+use foretoken_train::trainer::Settings;
+
+/// Writes held-out Python functions, signature and docstring, as JSONL for `foretoken bench decode`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The run's TOML file.
+    config: PathBuf,
+    /// The file to write.
+    output: PathBuf,
+    /// Prompts.
+    #[arg(long, default_value_t = 200)]
+    n: usize,
+    /// The longest prompt, in bytes.
+    #[arg(long, default_value_t = 256)]
+    max_bytes: usize,
+    /// Decides which functions.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub fn run(args: &Args) -> Result<(), TrainError> {
+    let settings = Settings::read(&args.config)?;
+    let held_out = TokenFile::open(&Prepared::in_folder(&settings.data.folder).held_out)?;
+    let prompts = function_prompts(&held_out, args.n, args.max_bytes, args.seed)?;
+    let lines: String =
+        prompts.iter().map(|prompt| serde_json::to_string(prompt).expect("plain data") + "\n").collect();
+    std::fs::write(&args.output, lines).map_err(TrainError::io("write", &args.output))?;
+    println!("{} prompts, SHA-256 {}", prompts.len(), file_hash(&args.output)?);
+    Ok(())
+}
