@@ -22,7 +22,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
     let trainer = Trainer::open(&settings)?;
-    let report = trainer.measure(args.windows)?;
+    let report = trainer.evaluate(args.windows)?;
     println!("step {}, {} tokens seen", trainer.n_steps(), trainer.n_steps() * settings.tokens_per_step());
     print(&report);
     if let Some(path) = &args.json {
@@ -48,11 +48,8 @@ fn print(report: &Report) {
         println!("{:>4} to {to:>4}  {:12.3}  {:15.3}", 1 << i, figures.bits, figures.top_1);
     }
     let acceptance = &report.acceptance;
-    let shares = acceptance.by_head.iter().map(|[n, agreed]| format!("{:.2}", *agreed as f64 / (*n).max(1) as f64));
-    println!(
-        "drafts accepted on given text, heads 2 to n, each of those asked: {}",
-        shares.collect::<Vec<_>>().join(" ")
-    );
+    let shares: Vec<_> = acceptance.shares().iter().map(|share| format!("{share:.2}")).collect();
+    println!("drafts accepted on given text, heads 2 to n, of those asked: {}", shares.join(" "));
     println!("tokens a pass on given text: at least {:.2}", acceptance.tokens_per_pass());
     println!("control, shifted by one: {:.1} % of drafts", 100.0 * acceptance.control());
 }

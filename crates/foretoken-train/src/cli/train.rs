@@ -69,5 +69,10 @@ fn line(entry: &Entry) -> String {
         true => format!(", {:.0} tokens/s", entry.tokens_per_second),
         false => String::new(),
     };
-    format!("{bits:.3} bits a token, right {} %{speed}", top_1.join(" "))
+    let accepted: Vec<_> = entry.accepted.iter().map(|share| format!("{:.0}", 100.0 * share)).collect();
+    let accepted = match accepted.is_empty() {
+        true => String::new(),
+        false => format!(", accepted {} %", accepted.join(" ")),
+    };
+    format!("{bits:.3} bits a token, right {} %{accepted}{speed}", top_1.join(" "))
 }

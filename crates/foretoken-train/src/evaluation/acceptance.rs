@@ -27,6 +27,11 @@ impl Acceptance {
         Self { n_positions: 0, by_head: vec![[0; 2]; n_heads - 1], shifted: [0; 2] }
     }
 
+    /// By head, from head 2 on: the share of the drafts compared that agreed.
+    pub fn shares(&self) -> Vec<f32> {
+        self.by_head.iter().map(|[n, agreed]| *agreed as f32 / (*n).max(1) as f32).collect()
+    }
+
     /// Tokens that a pass gives when it drafts with all heads: its own and those accepted.
     pub fn tokens_per_pass(&self) -> f64 {
         let accepted: u64 = self.by_head.iter().map(|[_, agreed]| agreed).sum();

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::step::HeadResult;
 
+/// The kinds of lines.
+pub(super) const TRAIN: &str = "train";
+pub(super) const HELD_OUT: &str = "held_out";
+
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
@@ -22,6 +26,9 @@ pub struct Entry {
     pub loss: Vec<f32>,
     /// Share of likeliest guesses that were right, by head.
     pub top_1: Vec<f32>,
+    /// Held out: for heads 2 to n, the share of the drafts asked for that head 1 agreed with.
+    #[serde(default)]
+    pub accepted: Vec<f32>,
     /// The learning rate.
     pub rate: f32,
     /// Gradient norms of the trunk and of the heads, at the last step.
@@ -37,6 +44,7 @@ pub struct Entry {
 pub struct Log {
     path: PathBuf,
     file: File,
+    entries: Vec<Entry>,
 }
 
 impl Log {
@@ -48,22 +56,28 @@ impl Log {
         } else {
             String::new()
         };
-        let kept: String = old
-            .lines()
-            .filter(|line| serde_json::from_str::<Entry>(line).is_ok_and(|entry| entry.step <= step))
-            .flat_map(|line| [line, "\n"])
-            .collect();
+        let whole = old.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+        let entries: Vec<_> = whole.filter(|entry| entry.step <= step).collect();
+        let kept: String = entries.iter().map(line_of).collect();
         std::fs::write(&path, kept).map_err(TrainError::io("write", &path))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(TrainError::io("open", &path))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, entries })
     }
 
     /// Appends a line.
     pub fn write(&mut self, entry: &Entry) -> Result<(), TrainError> {
-        let mut line = serde_json::to_string(entry).expect("plain data");
-        line.push('\n');
-        self.file.write_all(line.as_bytes()).map_err(TrainError::io("write", &self.path))
+        self.entries.push(entry.clone());
+        self.file.write_all(line_of(entry).as_bytes()).map_err(TrainError::io("write", &self.path))
     }
+
+    /// All lines, those of earlier parts of the run too.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+fn line_of(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("plain data") + "\n"
 }
 
 /// Means of results, by head, weighted by labels.

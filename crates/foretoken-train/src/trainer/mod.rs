@@ -2,13 +2,14 @@
 
 mod checkpoint;
 mod log;
+mod report;
 mod run;
 mod settings;
 
 pub(crate) use checkpoint::write_atomically;
 pub use checkpoint::{Checkpoint, CheckpointFile};
 pub use log::{Entry, Log};
-pub use run::{Evaluation, Outcome, Trainer, train};
+pub use run::{Outcome, Trainer, train};
 pub use settings::{DeviceName, PrecisionName, RunConfig, Settings};
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::log::means;
-use super::{Checkpoint, CheckpointFile, Entry, Log, Settings};
+use super::log::{HELD_OUT, TRAIN, means};
+use super::report;
+use super::{Checkpoint, CheckpointFile, Entry, Log, Settings, write_atomically};
 use crate::TrainError;
 use crate::data::{Prepared, TokenFile, Windows};
 use crate::evaluation::{Report, measure};
@@ -12,7 +13,7 @@ use crate::model::Model;
 use crate::ops::Ops;
 use crate::optim::{Optimiser, StepReport};
 use crate::params::{Gradients, Params};
-use crate::step::{HeadResult, evaluate, gradients};
+use crate::step::{HeadResult, gradients};
 
 /// A model in training.
 pub struct Trainer {
@@ -22,7 +23,7 @@ pub struct Trainer {
     params: Params,
     optimiser: Optimiser,
     windows: Windows,
-    held_out: Option<Windows>,
+    held_out: Windows,
     checkpoint: CheckpointFile,
     state: Checkpoint,
     skipped_in_a_row: u32,
@@ -37,15 +38,6 @@ pub enum Outcome {
     Stopped,
 }
 
-/// A held-out evaluation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation {
-    /// Loss in nats a token, by head.
-    pub loss: Vec<f32>,
-    /// Share of likeliest guesses that were right, by head.
-    pub top_1: Vec<f32>,
-}
-
 impl Trainer {
     /// A run from its checkpoint, or from the start when there is none.
     pub fn open(settings: &Settings) -> Result<Self, TrainError> {
@@ -55,10 +47,7 @@ impl Trainer {
         let files = Prepared::in_folder(&settings.data.folder);
         let (context, n_heads) = (settings.model.context, settings.model.heads.n);
         let windows = Windows::new(TokenFile::open(&files.train)?, context, n_heads, settings.run.seed)?;
-        let held_out = match settings.run.evaluate_every {
-            0 => None,
-            _ => Some(Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?),
-        };
+        let held_out = Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?;
         let folder = &settings.run.folder;
         std::fs::create_dir_all(folder).map_err(TrainError::io("create", folder))?;
         let checkpoint = CheckpointFile::in_folder(folder);
@@ -132,26 +121,10 @@ impl Trainer {
         Ok((results, report))
     }
 
-    /// Losses on held-out windows spread over their file, a batch at a time.
-    pub fn evaluate(&self) -> Result<Option<Evaluation>, TrainError> {
-        let Some(held_out) = &self.held_out else { return Ok(None) };
-        let frozen = self.params.frozen();
-        let whole = held_out.spread(self.settings.run.evaluate_windows)?;
-        let results: Vec<_> = whole
-            .chunks(self.settings.run.windows)
-            .map(|batch| evaluate(&self.model, &self.model.pass(&frozen, self.ops, &batch), &batch))
-            .collect();
-        let (loss, top_1) = means(&results, self.settings.model.heads.n);
-        Ok(Some(Evaluation { loss, top_1 }))
-    }
-
-    /// Everything about `windows` held-out windows, spread over their file.
-    pub fn measure(&self, windows: usize) -> Result<Report, TrainError> {
-        let files = Prepared::in_folder(&self.settings.data.folder);
-        let (context, n_heads) = (self.settings.model.context, self.settings.model.heads.n);
-        let held_out = Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?.spread(windows)?;
-        let frozen = self.params.frozen();
-        Ok(measure(&self.model, &frozen, self.ops, &held_out, self.settings.run.windows))
+    /// Figures of `n` held-out windows, spread over their file.
+    pub fn evaluate(&self, n: usize) -> Result<Report, TrainError> {
+        let windows = self.held_out.spread(n)?;
+        Ok(measure(&self.model, &self.params.frozen(), self.ops, &windows, self.settings.run.windows))
     }
 
     /// Writes the checkpoint.
@@ -160,11 +133,11 @@ impl Trainer {
     }
 }
 
-/// Runs until all steps are done or `stop` is set, then saves. `report` sees every line of the log; between them, the step.
+/// Runs until all steps are done or `stop` is set, then saves. `told` hears every line of the log; between them, the step.
 pub fn train(
     trainer: &mut Trainer,
     stop: &AtomicBool,
-    report: &mut dyn FnMut(u64, Option<&Entry>),
+    told: &mut dyn FnMut(u64, Option<&Entry>),
 ) -> Result<Outcome, TrainError> {
     let run = trainer.settings.run.clone();
     let n_heads = trainer.settings.model.heads.n;
@@ -182,43 +155,44 @@ pub fn train(
         since.extend(results);
         let done = trainer.n_steps();
         let last = done == run.steps;
-        let mut entry = |kind: &str, loss, top_1, tokens_per_second| {
-            let kind = kind.to_owned();
-            let (norms, skipped) =
-                (step.norms.map(|norm| if norm.is_finite() { norm } else { 0.0 }), trainer.n_skipped());
+        let mut entry = |kind: &str, loss, top_1, accepted, tokens_per_second| {
             let entry = Entry {
-                kind,
+                kind: kind.to_owned(),
                 step: done,
                 tokens: done * per_step,
                 loss,
                 top_1,
+                accepted,
                 rate,
-                norms,
-                skipped,
+                norms: step.norms.map(|norm| if norm.is_finite() { norm } else { 0.0 }),
+                skipped: trainer.n_skipped(),
                 tokens_per_second,
             };
             log.write(&entry)?;
-            report(done, Some(&entry));
+            told(done, Some(&entry));
             Ok::<_, TrainError>(())
         };
         if done.is_multiple_of(run.log_every) || last {
             let speed = ((done - first) * per_step) as f32 / clock.elapsed().as_secs_f32();
             let (loss, top_1) = means(&since, n_heads);
-            entry("train", loss, top_1, speed)?;
+            entry(TRAIN, loss, top_1, Vec::new(), speed)?;
             since.clear();
             (first, clock) = (done, Instant::now());
         }
         if run.evaluate_every > 0 && (done.is_multiple_of(run.evaluate_every) || last) {
             let started = Instant::now();
-            if let Some(Evaluation { loss, top_1 }) = trainer.evaluate()? {
-                entry("held_out", loss, top_1, 0.0)?;
-            }
+            let found = trainer.evaluate(run.evaluate_windows)?;
+            let loss = found.heads.iter().map(|head| (head.bits * std::f64::consts::LN_2) as f32).collect();
+            let top_1 = found.heads.iter().map(|head| head.top_1 as f32).collect();
+            entry(HELD_OUT, loss, top_1, found.acceptance.shares(), 0.0)?;
             clock += started.elapsed();
         }
         if done.is_multiple_of(run.checkpoint_every) || last {
             trainer.save()?;
+            let name = run.folder.file_name().map_or_else(|| "a run".into(), |name| name.to_string_lossy());
+            write_atomically(&run.folder.join("report.html"), report::page(&name, log.entries()).as_bytes())?;
         }
-        report(done, None);
+        told(done, None);
     }
     Ok(Outcome::Finished)
 }
