@@ -17,7 +17,7 @@ impl Gguf {
         let mut hash = Fnv::default();
         hash.update(&len.to_le_bytes());
         let last = len.saturating_sub(PIECE);
-        let pieces = (1..=PIECES).map(|piece| (last / PIECES * piece, PIECE));
+        let pieces = (1..=PIECES).map(|piece| (last.saturating_mul(piece) / PIECES, PIECE));
         for (start, n) in [(0, BEGINNING)].into_iter().chain(pieces) {
             let mut bytes = vec![0; n.min(len - start) as usize];
             let read = self.source.read_at(start, &mut bytes, || "the file".to_owned());
