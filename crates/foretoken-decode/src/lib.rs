@@ -31,3 +31,8 @@ pub use trace::{Change, DepthCount, Fate, GuessTrace, PassTrace, Recorder, Reque
 
 /// A token's id in the target's vocabulary.
 pub type TokenId = u32;
+
+/// Length of the common beginning.
+fn common(a: &[TokenId], b: &[TokenId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,6 +1,7 @@
 //! A tiny byte model with prediction heads, as a file: random, but given to repeating itself, so that heads are often right.
 
-use foretoken_formats::gguf::{GgmlType, GgufWriter, Numbers, Strings};
+use foretoken_formats::gguf::{GgmlType, GgufWriter};
+use foretoken_formats::tokenizer::with_byte_vocabulary;
 
 use crate::rng::Rng;
 
@@ -52,23 +53,6 @@ pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
         }
     }
     tensors.file.to_bytes()
-}
-
-/// GPT-2's characters for bytes and no merges; token 0 ends a text.
-fn with_byte_vocabulary(file: GgufWriter) -> GgufWriter {
-    let itself = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut others = (0x100..).filter_map(char::from_u32);
-    let character = |byte: u8| if itself(&byte) { byte as char } else { others.next().expect("there are enough") };
-    let mut tokens: Vec<String> = (0..=255).map(character).map(String::from).collect();
-    tokens[0] = "<|endoftext|>".into();
-    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
-    file.set("tokenizer.ggml.model", "gpt2")
-        .set("tokenizer.ggml.pre", "gpt-2")
-        .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
-        .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
-        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
-        .set("tokenizer.ggml.eos_token_id", 0u32)
-        .set("tokenizer.ggml.add_bos_token", false)
 }
 
 struct Tensors {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::TokenId;
 use crate::target::{Cache, SequenceId};
+use crate::{TokenId, common};
 
 /// A finished request's rows in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +62,4 @@ impl KeptRows {
     pub fn len(&self) -> usize {
         self.kept.len()
     }
-}
-
-/// Length of the common beginning.
-pub(super) fn common(a: &[TokenId], b: &[TokenId]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

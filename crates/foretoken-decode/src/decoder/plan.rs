@@ -1,8 +1,8 @@
 //! Which requests take part in a pass, and with which rows of their texts.
 
-use super::kept::common;
 use super::{Decoder, DecoderOptions};
 use crate::clock::Clock;
+use crate::common;
 use crate::generation::Detokenize;
 use crate::sequence::Sequence;
 use crate::target::{Cache, Target};
@@ -86,9 +86,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             }
             let sequence = &mut sequences[index];
             sequence.waiting = false;
-            if sequence.stats.preempted == 0 {
-                sequence.stats.cached_tokens = cache.committed(sequence.sequence);
-            }
+            sequence.starts_from(cache.committed(sequence.sequence));
             running += 1;
         }
     }
@@ -120,11 +118,17 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             // What another is still running is better waited for.
             if len > 0 && !waits_for_another(sequences, index, cache) {
                 cache.share(sequences[from].sequence, len, sequence.sequence);
-                let sequence = &mut sequences[index];
-                if sequence.stats.preempted == 0 {
-                    sequence.stats.cached_tokens = len;
-                }
+                sequences[index].starts_from(len);
             }
+        }
+    }
+}
+
+impl Sequence {
+    /// Counts the rows that were cached before its first pass; what was computed for it already is none of these.
+    fn starts_from(&mut self, cached: usize) {
+        if self.stats.preempted == 0 {
+            self.stats.cached_tokens = cached;
         }
     }
 }

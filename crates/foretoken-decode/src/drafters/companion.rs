@@ -6,9 +6,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Retired;
-use crate::TokenId;
 use crate::target::{Cache, Pass, SequenceId, Target, TargetError, Want, Work};
 use crate::tree::{NodeId, TokenTree};
+use crate::{TokenId, common};
 
 /// Texts that are over and stay cached at most.
 const MAX_IDLE: usize = 16;
@@ -234,9 +234,4 @@ impl Rows {
     fn work(&self) -> Work<'_> {
         Work { sequence: self.own, tree: &self.tree, wants: &self.wants }
     }
-}
-
-/// Length of the common beginning.
-fn common(a: &[TokenId], b: &[TokenId]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -2,6 +2,8 @@
 //!
 //! From GPT-2's encoder: printable Latin-1 characters stand for themselves, the other 68 bytes for U+0100 onwards.
 
+use crate::gguf::{GgufWriter, Numbers, Strings};
+
 /// Whether the byte stands for itself.
 const fn is_itself(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF)
@@ -62,6 +64,21 @@ pub(super) fn decode(text: &str, out: &mut Vec<u8>) {
             }
         }
     }
+}
+
+/// Adds the metadata of a tokenizer of bytes: token `b` is the byte `b`, there are no merges, and token 0, `<|endoftext|>`,
+/// ends a text.
+pub fn with_byte_vocabulary(file: GgufWriter) -> GgufWriter {
+    let mut tokens = ALPHABET.map(String::from);
+    tokens[0] = "<|endoftext|>".into();
+    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
+    file.set("tokenizer.ggml.model", "gpt2")
+        .set("tokenizer.ggml.pre", "gpt-2")
+        .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
+        .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
+        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
+        .set("tokenizer.ggml.eos_token_id", 0u32)
+        .set("tokenizer.ggml.add_bos_token", false)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One GGUF file: the trunk as any reader of `llama` knows it, and, if wanted, the heads beside it.
 
-use foretoken_formats::gguf::{GgmlType, GgufWriter, Numbers, Strings};
+use foretoken_formats::gguf::{GgmlType, GgufWriter};
+use foretoken_formats::tokenizer::with_byte_vocabulary;
 use half::f16;
 
 use super::weights::{Part, Weight, layer};
@@ -40,7 +41,7 @@ pub fn to_gguf(model: &Model, params: &Params, name: &str, storage: Storage, hea
         .set("llama.rope.dimension_count", u32_of(config.head_dim()))
         .set("llama.rope.freq_base", config.rope_theta as f32)
         .set("llama.vocab_size", u32_of(config.vocabulary));
-    file = byte_tokenizer(file);
+    file = with_byte_vocabulary(file);
     let mut tensors = Tensors { file, storage };
     tensors.add("token_embd.weight", Weight::plain(params, model.embedding));
     for (i, block) in model.layers.iter().enumerate() {
@@ -54,30 +55,6 @@ pub fn to_gguf(model: &Model, params: &Params, name: &str, storage: Storage, hea
         tensors.heads(model, params);
     }
     tensors.file
-}
-
-/// GPT-2's characters for bytes, no merges: what byte-level tokenizers read.
-fn byte_tokenizer(file: GgufWriter) -> GgufWriter {
-    let itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut next = 0x100;
-    let mut tokens: Vec<String> = (0..=255u8)
-        .map(|byte| match itself(byte) {
-            true => char::from(byte).to_string(),
-            false => {
-                next += 1;
-                char::from_u32(next - 1).expect("below the surrogates").to_string()
-            }
-        })
-        .collect();
-    tokens[0] = "<|endoftext|>".into();
-    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
-    file.set("tokenizer.ggml.model", "gpt2")
-        .set("tokenizer.ggml.pre", "gpt-2")
-        .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
-        .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
-        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
-        .set("tokenizer.ggml.eos_token_id", 0u32)
-        .set("tokenizer.ggml.add_bos_token", false)
 }
 
 struct Tensors {
