@@ -119,7 +119,7 @@ fn overview(gguf: &Gguf, summary: &Summary) -> Table {
 
 /// Kind, number and weight of the heads beside the model's own; `None` where there are none that can be run.
 fn prediction_heads(gguf: &Gguf) -> Option<String> {
-    let HeadsInfo { kind, count } = HeadsInfo::of(gguf).ok()??;
+    let HeadsInfo { kind, count, .. } = HeadsInfo::of(gguf).ok()??;
     let (bytes, share) = heads_bytes(gguf);
     Some(format!("{count} beside the model's own, {kind}, {}, {:.1} % of the weights", megabytes(bytes), 100.0 * share))
 }
@@ -194,7 +194,7 @@ fn as_json(args: &Args, gguf: &Gguf, footprint: Option<&Footprint>) -> serde_jso
             contexts(&summary).into_iter().map(|c| json!({"context": c, "kv_bytes": kv * c as u64})).collect();
         json!({"weight_bytes": footprint.packed_bytes, "kv_bytes_per_token": kv, "contexts": by_context})
     });
-    let heads = HeadsInfo::of(gguf).ok().flatten().map(|HeadsInfo { kind, count }| {
+    let heads = HeadsInfo::of(gguf).ok().flatten().map(|HeadsInfo { kind, count, .. }| {
         let (bytes, share) = heads_bytes(gguf);
         json!({"kind": kind.to_string(), "count": count, "bytes": bytes, "share": share})
     });

@@ -127,7 +127,8 @@ pub trait Target {
     fn verify(&mut self, cache: &mut Self::Cache, work: &[Work<'_>]) -> Result<&Self::Pass, TargetError>;
 }
 
-/// A target with prediction heads: from the hidden state of one row, each scores a token further ahead.
+/// A target with prediction heads: from the hidden state of one row, each scores a token further ahead. They all depend on
+/// that row alone, or each on the tokens that those before it are taken to say.
 pub trait Heads: Target {
     /// Number of heads, the one that the row's own logits come from left out.
     fn n_heads(&self) -> usize;
@@ -137,4 +138,20 @@ pub trait Heads: Target {
     /// being what the row's own logits are for. As in [`Target::verify`], one row's scores do not depend on the others.
     /// Panics when there are fewer heads, and when a sequence has no committed row.
     fn score(&mut self, cache: &mut Self::Cache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32];
+
+    /// Whether each head reads the token before the one that it scores: such heads are asked with [`Heads::follow`], others
+    /// with [`Heads::score`].
+    fn are_sequential(&self) -> bool;
+
+    /// Asks the first `n` heads, one after another, about texts whose last token alone has no committed row:
+    /// `each(i, scores)` is given a head's scores `[vocab_size]` for the token behind text `i`, and says which token the next
+    /// head is to take as standing there, or ends the text. Texts that the cache has no room for are left out, tentative rows
+    /// are dropped. Panics when there are fewer heads, and when a text has no committed row.
+    fn follow(
+        &mut self,
+        cache: &mut Self::Cache,
+        n: usize,
+        texts: &[(SequenceId, &[TokenId])],
+        each: &mut dyn FnMut(usize, &[f32]) -> Option<TokenId>,
+    );
 }

@@ -64,7 +64,7 @@ fn jacobi_settles_n_positions_in_n_iterations_and_the_early_ones_first() {
 #[test]
 fn blocks_grow_with_heads_that_are_right_and_shrink_with_those_that_are_not() {
     let run = |hits| {
-        let model = ToyModel { scale: 20.0, heads: ToyHeads { n: 16, hits }, ..ToyModel::default() };
+        let model = ToyModel { scale: 20.0, heads: ToyHeads { n: 16, hits, sequential: false }, ..ToyModel::default() };
         let mut decoder = decoder(model, Blockwise::default());
         let stats = answer(&mut decoder, vec![1, 2, 3], SamplerSettings::greedy(), 16, 1000);
         let last = |of| counts(&decoder, of).iter().map(|count| count.n).sum::<u64>();
@@ -88,7 +88,11 @@ fn blocks_follow_the_noise_of_sampled_text() {
 
 /// Tokens a pass with heads of which this share is right.
 fn by_heads(drafter: impl Drafter<ToyTarget> + 'static, hits: f32, temperature: f32, width: usize) -> f64 {
-    let model = ToyModel { order: 1, scale: 8.0, heads: ToyHeads { n: 7, hits }, ..ToyModel::default() };
+    by_these_heads(drafter, ToyHeads { n: 7, hits, sequential: false }, temperature, width)
+}
+
+fn by_these_heads(drafter: impl Drafter<ToyTarget> + 'static, heads: ToyHeads, temperature: f32, width: usize) -> f64 {
+    let model = ToyModel { order: 1, scale: 8.0, heads, ..ToyModel::default() };
     let mut decoder = decoder(model, drafter);
     tokens_per_pass(&answer(&mut decoder, vec![1, 2, 3], sampled(temperature, 5), width, 600))
 }
@@ -102,6 +106,19 @@ fn heads_that_are_right_give_a_token_each_and_siblings_mend_those_that_are_not()
     // At a temperature the text leaves the path that the heads foresee: the tree has the way off it.
     let (narrow, wide) = (by_heads(Mtp::default(), 1.0, 0.7, 2), by_heads(Mtp::default(), 1.0, 0.7, 12));
     assert!(wide > narrow + 0.2 && narrow > 1.4, "{narrow} {wide}");
+}
+
+#[test]
+fn heads_that_read_the_guesses_before_them_follow_a_text_off_the_likeliest_path() {
+    let rate = |sequential, hits, temperature| {
+        by_these_heads(Mtp::default(), ToyHeads { n: 7, hits, sequential }, temperature, 7)
+    };
+    let greedy = rate(true, 1.0, 0.0);
+    assert!(greedy > 3.5, "{greedy}");
+    let (alone, together) = (rate(false, 1.0, 1.0), rate(true, 1.0, 1.0));
+    assert!(together > alone + 0.5, "{alone} {together}");
+    let hostile = rate(true, 0.0, 1.0);
+    assert!(hostile < 1.5, "{hostile}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn nothing_but_the_request_decides_the_text() {
             context_size: *rng.pick(&[64, 90, 4096]),
             poison,
             seed: case,
-            heads: ToyHeads { n: rng.below(17), hits: *rng.pick(&[0.0, 0.8, 1.0]) },
+            heads: ToyHeads { n: rng.below(17), hits: *rng.pick(&[0.0, 0.8, 1.0]), sequential: rng.chance(0.5) },
             ..ToyModel::default()
         };
         let n_requests = *rng.pick(&[1, 1, 2, 3, 6, 9]);

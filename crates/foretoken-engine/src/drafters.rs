@@ -2,8 +2,8 @@
 
 use foretoken_decode::budget::DraftCost;
 use foretoken_decode::drafters::{self, Blockwise, Companion, DraftModel, Drafter, ExitEarly, Mtp, WriterOptions};
-use foretoken_decode::target::{Heads, Target};
-use foretoken_model::{LoadOptions, Model, Weights};
+use foretoken_decode::target::Target;
+use foretoken_model::{HeadsInfo, LoadOptions, Model, Weights};
 
 use crate::by_text::ByText;
 use crate::engine::EngineOptions;
@@ -71,8 +71,8 @@ impl Beside {
             let cost = shallow.draft_cost(options.isa, target.threads(), options.weights);
             all.push(Box::new(ExitEarly::new(n_layers, cost, WriterOptions::default())));
         }
-        if target.n_heads() > 0 {
-            let cost = footprint.heads_cost(options.isa, target.threads(), options.weights, target.n_heads());
+        if let Some(heads) = HeadsInfo::of(file.gguf())? {
+            let cost = footprint.heads_cost(options.isa, target.threads(), options.weights, &heads);
             all.push(Box::new(Mtp::new(cost)));
             all.push(Box::new(Blockwise::new(cost)));
         }

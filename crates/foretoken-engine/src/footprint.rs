@@ -3,7 +3,7 @@
 use foretoken_decode::budget::{CostTable, DraftCost, PassShape, Prior};
 use foretoken_formats::gguf::{Gguf, TensorInfo};
 use foretoken_kernels::Isa;
-use foretoken_model::{HeadsInfo, Hyper, KvShape, KvType, Weights};
+use foretoken_model::{HeadKind, HeadsInfo, Hyper, KvShape, KvType, Weights};
 
 /// Name of the tensor that tokens are looked up in; a model without an output head of its own multiplies with it too.
 const EMBEDDING: &str = "token_embd.weight";
@@ -27,16 +27,18 @@ pub struct Footprint {
     pub prediction_bytes: u64,
     /// Multiply-adds of a row with them.
     pub prediction_macs: u64,
-    /// Bytes of keys and values for each token of context, in all layers.
+    /// Bytes of keys and values for each token of context, in all layers, and of what else prediction heads keep of it.
     pub kv_bytes_per_token: u64,
 }
 
 impl Footprint {
     /// Adds up the tensors of a file of these sizes.
     pub fn of(gguf: &Gguf, hyper: &Hyper, weights: Weights, kv_type: KvType) -> Self {
-        let Hyper { layers, kv_heads: heads, head_dim, .. } = *hyper;
-        let kv_layers = HeadsInfo::of(gguf).ok().flatten().map_or(0, |heads| heads.kv_layers());
-        let kv = KvShape { layers: layers + kv_layers, heads, head_dim, kv_type };
+        let Hyper { layers, hidden, kv_heads: heads, head_dim, .. } = *hyper;
+        let attached = HeadsInfo::of(gguf).ok().flatten();
+        let layers = layers + attached.map_or(0, |heads| heads.kv_layers());
+        let state = attached.map_or(0, |heads| heads.kept_state(hidden));
+        let kv = KvShape { layers, heads, head_dim, kv_type, state };
         let mut footprint = Self {
             packed_bytes: 0,
             trunk_bytes: 0,
@@ -77,14 +79,29 @@ impl Footprint {
         }
     }
 
-    /// A first guess of what asking all of `n` prediction heads about a row takes.
-    pub fn heads_cost(&self, isa: Isa, threads: usize, weights: Weights, n: usize) -> DraftCost {
+    /// A first guess of what asking prediction heads about a row takes.
+    pub fn heads_cost(&self, isa: Isa, threads: usize, weights: Weights, heads: &HeadsInfo) -> DraftCost {
+        if heads.kind == HeadKind::Sequential {
+            return self.chain_cost(isa, threads, weights, heads);
+        }
+        let n = heads.count;
         let rates = Rates::of(isa, threads, weights);
         // A head without an unembedding of its own uses the first's, which is read once for all of them.
         let macs = self.prediction_macs.max(self.head_macs * n as u64) as f64;
         let read = (self.prediction_bytes as f64 / n as f64) / rates.bytes_per_second;
         let call = self.head_bytes as f64 / rates.bytes_per_second;
         DraftCost { call, depth: read.max(macs / n as f64 / rates.macs_per_second), lag: 0.0 }
+    }
+
+    /// A head after another: each reads its module and the unembedding, for the token before its own and, beside it, for those
+    /// that have come since it was last asked.
+    fn chain_cost(&self, isa: Isa, threads: usize, weights: Weights, heads: &HeadsInfo) -> DraftCost {
+        let rates = Rates::of(isa, threads, weights);
+        let of_one = |all: u64| all as f64 / heads.distinct as f64;
+        let read = (of_one(self.prediction_bytes) + self.head_bytes as f64) / rates.bytes_per_second;
+        let macs = (of_one(self.prediction_macs) + self.head_macs as f64) / rates.macs_per_second;
+        let lag = of_one(self.prediction_macs) * heads.count as f64 / rates.macs_per_second;
+        DraftCost { call: 0.0, depth: read.max(macs), lag }
     }
 
     /// The same model with the first `n` of `layers` layers alone.

@@ -30,7 +30,7 @@ fn answer(engine: &mut Engine, drafter: &str, width: usize) -> Result<Outcome, E
 
 #[test]
 fn heads_draft_and_change_nothing() {
-    for kind in ["linear", "resblock", "transformer"] {
+    for kind in ["linear", "resblock", "transformer", "sequential", "recursive"] {
         let mut engine = engine(kind, 8);
         let plain = answer(&mut engine, "none", 0).expect("it is sound");
         let mtp = answer(&mut engine, "mtp", 8).expect("it is sound");

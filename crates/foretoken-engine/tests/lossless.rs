@@ -179,7 +179,7 @@ fn long() -> bool {
 
 #[test]
 fn drafts_never_change_the_text_of_models_with_heads() {
-    for kind in ["linear", "resblock", "transformer"] {
+    for kind in ["linear", "resblock", "transformer", "sequential", "recursive"] {
         let cells = if long() { 4000 } else { 400 };
         let accepted = check(&format!("tiny bytes with heads, {kind}"), cells).expect("it is made here");
         assert!(accepted > 1000, "{kind}: only {accepted} guesses came true: the matrix would prove little");

@@ -145,7 +145,8 @@ fn see(visible: &mut Vec<(u8, u8)>, plan: &Plan, block: &Block, group: usize, ch
     visible.clear();
     for row in &plan.rows[block.rows.clone()] {
         let seen = (row.position + 1).saturating_sub(chunk * KEY_CHUNK).min(KEY_CHUNK);
-        visible.extend(std::iter::repeat_n((0, seen as u8), group));
+        let first = plan.first_seen.saturating_sub(chunk * KEY_CHUNK).min(seen);
+        visible.extend(std::iter::repeat_n((first as u8, seen as u8), group));
     }
 }
 

@@ -27,6 +27,8 @@ pub struct KvShape {
     pub head_dim: usize,
     /// How they are stored.
     pub kv_type: KvType,
+    /// Values of the hidden state that is kept beside a position's rows; 0 for none.
+    pub state: usize,
 }
 
 impl KvShape {
@@ -48,9 +50,14 @@ impl KvShape {
         KvChunkMut::new(self.kv_type, self.head_dim, k, v)
     }
 
-    /// Bytes of a page: K and V of every head and layer.
-    pub fn page_bytes(&self) -> usize {
+    /// Bytes of a page's rows: K and V of every head and layer.
+    fn rows_bytes(&self) -> usize {
         self.layers * self.heads * self.chunk_bytes() * 2
+    }
+
+    /// Bytes of a page: its rows and hidden states.
+    pub fn page_bytes(&self) -> usize {
+        self.rows_bytes() + KEY_CHUNK * self.state * size_of::<f32>()
     }
 }
 
@@ -75,6 +82,25 @@ struct Sequence {
     pages: Vec<PageId>,
     committed: usize,
     tentative: Tentative,
+    readings: Vec<Reading>,
+}
+
+/// How far a prediction module has read a sequence: its K/V rows lag behind the model's, by as much as nobody asked it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    /// Positions read, from the first on. A row depends on the tokens up to its own alone, so it may be shared.
+    pub rows: usize,
+    /// What the module made of the last of them; empty where that is not known.
+    pub last: Vec<f32>,
+}
+
+impl Reading {
+    fn cut(&mut self, len: usize) {
+        if self.rows > len {
+            self.rows = len;
+            self.last.clear();
+        }
+    }
 }
 
 /// Who holds which page.
@@ -112,6 +138,8 @@ pub struct PagedCache {
     shape: KvShape,
     /// `[layer][page][head][k, v]` chunks.
     rows: ArenaSlice,
+    /// `[page][position][state]`
+    states: Vec<f32>,
     pages: Pages,
     sequences: BTreeMap<SequenceId, Sequence>,
     next_sequence: u32,
@@ -128,10 +156,11 @@ impl PagedCache {
     /// A cache of `n_tokens` positions in all, rounded up to pages. Memory is touched only as pages are used.
     pub fn new(shape: KvShape, n_tokens: usize) -> Result<Self, ArenaError> {
         let n_pages = n_tokens.div_ceil(KEY_CHUNK);
-        let bytes = n_pages * shape.page_bytes();
+        let bytes = n_pages * shape.rows_bytes();
         Ok(Self {
             shape,
             rows: Arena::new(bytes)?.take(bytes)?,
+            states: vec![0.0; n_pages * KEY_CHUNK * shape.state],
             pages: Pages { free: (0..n_pages as PageId).rev().collect(), holders: vec![0; n_pages] },
             sequences: BTreeMap::new(),
             next_sequence: 0,
@@ -245,6 +274,35 @@ impl PagedCache {
         chunk.store_v(isa, at.offset, v);
     }
 
+    /// Keeps a position's hidden state.
+    pub(crate) fn keep_state(&mut self, at: Position, state: &[f32]) {
+        let start = self.state_start(at);
+        self.states[start..start + state.len()].copy_from_slice(state);
+    }
+
+    /// The hidden state of a committed row.
+    pub(crate) fn state(&self, id: SequenceId, row: usize) -> &[f32] {
+        let page = self.page_table(id)[row / KEY_CHUNK];
+        let start = self.state_start(Position { page, offset: row % KEY_CHUNK });
+        &self.states[start..start + self.shape.state]
+    }
+
+    fn state_start(&self, at: Position) -> usize {
+        (at.page as usize * KEY_CHUNK + at.offset) * self.shape.state
+    }
+
+    /// How far a prediction module has read the sequence.
+    pub(crate) fn reading(&self, id: SequenceId, module: usize) -> Reading {
+        self.sequences[&id].readings.get(module).cloned().unwrap_or_default()
+    }
+
+    /// Says how far a prediction module has read the sequence.
+    pub(crate) fn set_reading(&mut self, id: SequenceId, module: usize, reading: Reading) {
+        let readings = &mut self.sequence_mut(id).readings;
+        readings.resize_with(readings.len().max(module + 1), Reading::default);
+        readings[module] = reading;
+    }
+
     /// The bytes of K and V of one head in one page.
     pub(crate) fn chunk_bytes_at(&self, layer: usize, page: PageId, head: usize) -> &[u8] {
         let start = self.chunk_start(layer, page, head);
@@ -258,9 +316,11 @@ impl PagedCache {
             let target = self.chunk_start(layer, to, 0);
             self.rows.copy_within(source..source + bytes, target);
         }
+        let [source, target] = [from, to].map(|page| self.state_start(Position { page, offset: 0 }));
+        self.states.copy_within(source..source + KEY_CHUNK * self.shape.state, target);
     }
 
-    /// Copies one position's K/V of every layer and head.
+    /// Copies one position's K/V of every layer and head, and its hidden state.
     fn copy_position(&mut self, from: Position, to: Position) {
         let KvShape { layers, heads, .. } = self.shape;
         let shape = self.shape;
@@ -272,10 +332,12 @@ impl PagedCache {
                 if source < target { (&low[source..], &mut high[..]) } else { (&high[..], &mut low[target..]) };
             shape.chunk_mut(target).copy_position(shape.chunk(source), from.offset, to.offset);
         }
+        let [source, target] = [from, to].map(|at| self.state_start(at));
+        self.states.copy_within(source..source + shape.state, target);
     }
 
     fn drop_tentative(&mut self, id: SequenceId) {
-        let Sequence { pages, committed, tentative } = self.sequences.get_mut(&id).expect("the sequence is open");
+        let Sequence { pages, committed, tentative, .. } = self.sequences.get_mut(&id).expect("the sequence is open");
         tentative.places.clear();
         self.pages.shrink(&mut tentative.staging, 0);
         self.pages.shrink(pages, committed.div_ceil(KEY_CHUNK));
@@ -299,12 +361,14 @@ impl Cache for PagedCache {
         let source = &self.sequences[&from];
         assert!(len <= source.committed, "only committed rows are shared");
         let pages = source.pages[..len.div_ceil(KEY_CHUNK)].to_vec();
+        let mut readings = source.readings.clone();
+        readings.iter_mut().for_each(|reading| reading.cut(len));
         for &page in &pages {
             self.pages.holders[page as usize] += 1;
         }
         let target = self.sequence_mut(to);
         assert!(target.pages.is_empty(), "rows are shared with an empty sequence");
-        (target.pages, target.committed) = (pages, len);
+        (target.pages, target.committed, target.readings) = (pages, len, readings);
     }
 
     fn free_tokens(&self) -> usize {
@@ -333,6 +397,7 @@ impl Cache for PagedCache {
     fn truncate(&mut self, id: SequenceId, len: usize) {
         let sequence = self.sequence_mut(id);
         sequence.committed = sequence.committed.min(len);
+        sequence.readings.iter_mut().for_each(|reading| reading.cut(len));
         self.drop_tentative(id);
     }
 }

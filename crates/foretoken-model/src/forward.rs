@@ -142,6 +142,11 @@ impl Run<'_> {
         }
     }
 
+    /// What the rows have become: `[rows][hidden]`.
+    pub fn states(&self) -> &[f32] {
+        &self.buffers.x
+    }
+
     /// What the rows have become, behind a norm: `[rows][hidden]`.
     pub fn normed(&mut self, weight: &[f32]) -> &[f32] {
         let Buffers { x, normed, .. } = &mut *self.buffers;
@@ -274,8 +279,21 @@ impl Run<'_> {
         activations.set(self.pool, self.isa, feed_forward, n, width, [reader.storage()].into_iter());
     }
 
+    /// Keeps every row's hidden state in the cache, where prediction heads read them later.
+    fn keep_states(&mut self) {
+        let width = self.cache.shape().state;
+        if width == 0 {
+            return;
+        }
+        for (row, state) in self.plan.rows.iter().zip(self.buffers.x.chunks_exact(width)) {
+            let at = self.cache.position(row.sequence, row.node, row.position);
+            self.cache.keep_state(at, state);
+        }
+    }
+
     /// Hidden states and logits of the rows that want them.
     pub fn finish(&mut self, norm: &[f32], head: &Matrix) {
+        self.keep_states();
         let Hyper { hidden: width, vocab, norm_eps, .. } = *self.hyper;
         let Buffers { x, normed, hidden, logits, activations, .. } = &mut *self.buffers;
         normed.resize(self.wanted.len() * width, 0.0);

@@ -1,5 +1,6 @@
 //! A loaded model: the target of the decode loop.
 
+use foretoken_decode::TokenId;
 use foretoken_decode::target::{Cache, EarlyExit, Heads, Pass, SequenceId, Target, TargetError, Want, Work};
 use foretoken_decode::tree::NodeId;
 use foretoken_formats::gguf::Gguf;
@@ -7,11 +8,10 @@ use foretoken_kernels::Isa;
 use foretoken_kernels::attention::KvType;
 
 use crate::arch::{self, Architecture};
-use crate::block::Block;
 use crate::cache::{KvShape, PagedCache};
 use crate::error::ModelError;
 use crate::forward::{Buffers, Run};
-use crate::heads::{Asking, PredictionHeads};
+use crate::heads::{Asking, HeadKind, HeadsInfo, PredictionHeads};
 use crate::hyper::Hyper;
 use crate::load::{LoadOptions, Loader};
 use crate::plan::Plan;
@@ -88,14 +88,11 @@ impl Model {
 
     /// A cache of `n_tokens` positions in all.
     pub fn cache(&self, n_tokens: usize) -> Result<PagedCache, ModelError> {
-        let Hyper { layers, kv_heads: heads, head_dim, .. } = *self.hyper();
-        let layers = layers + self.blocks().map_or(0, <[Block]>::len);
-        Ok(PagedCache::new(KvShape { layers, heads, head_dim, kv_type: self.kv_type }, n_tokens)?)
-    }
-
-    /// Prediction heads that keep K/V rows.
-    fn blocks(&self) -> Option<&[Block]> {
-        self.heads.as_ref()?.blocks()
+        let Hyper { layers, hidden, kv_heads: heads, head_dim, .. } = *self.hyper();
+        let info = self.heads.as_ref().map(PredictionHeads::info);
+        let layers = layers + info.map_or(0, HeadsInfo::kv_layers);
+        let state = info.map_or(0, |info| info.kept_state(hidden));
+        Ok(PagedCache::new(KvShape { layers, heads, head_dim, kv_type: self.kv_type, state }, n_tokens)?)
     }
 
     /// Threads of a pass.
@@ -190,7 +187,7 @@ impl EarlyExit for Model {
 
 impl Heads for Model {
     fn n_heads(&self) -> usize {
-        self.heads.as_ref().map_or(0, PredictionHeads::len)
+        self.heads.as_ref().map_or(0, |heads| heads.info().count)
     }
 
     fn score(&mut self, cache: &mut PagedCache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32] {
@@ -198,6 +195,23 @@ impl Heads for Model {
         let heads = heads.as_mut().expect("the model has heads");
         let asking = Asking { pool: &threads.lock(), isa: *isa, hyper: weights.hyper(), ends: weights.ends() };
         heads.score(&asking, cache, n, sequences, hidden)
+    }
+
+    fn are_sequential(&self) -> bool {
+        self.heads.as_ref().is_some_and(|heads| heads.info().kind == HeadKind::Sequential)
+    }
+
+    fn follow(
+        &mut self,
+        cache: &mut PagedCache,
+        n: usize,
+        texts: &[(SequenceId, &[TokenId])],
+        each: &mut dyn FnMut(usize, &[f32]) -> Option<TokenId>,
+    ) {
+        let Self { weights, heads, threads, isa, .. } = self;
+        let heads = heads.as_mut().expect("the model has heads");
+        let asking = Asking { pool: &threads.lock(), isa: *isa, hyper: weights.hyper(), ends: weights.ends() };
+        heads.follow(&asking, cache, n, texts, each);
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Block {
 pub(crate) struct Plan {
     pub rows: Vec<Row>,
     pub blocks: Vec<Block>,
+    /// Logical position before which no row sees anything; below [`KEY_CHUNK`].
+    pub first_seen: usize,
     /// Row of node `n` of work `w`: `row_of[first[w] + n]`.
     row_of: Vec<usize>,
     first: Vec<usize>,
@@ -55,6 +57,7 @@ impl Plan {
         self.blocks.clear();
         self.row_of.clear();
         self.first.clear();
+        self.first_seen = 0;
         for (index, item) in work.iter().enumerate() {
             let first = self.row_of.len();
             self.first.push(first);
@@ -69,10 +72,28 @@ impl Plan {
     pub fn last_rows(&mut self, cache: &PagedCache, sequences: &[SequenceId]) {
         self.rows.clear();
         self.blocks.clear();
+        self.first_seen = 0;
         for (index, &sequence) in sequences.iter().enumerate() {
             let position = cache.committed(sequence).checked_sub(1).expect("a row is committed");
             self.rows.push(Row { node: 0, sequence, token: 0, position, want: Want::Nothing });
             self.block(sequence, index..index + 1, Vec::new(), usize::MAX);
+        }
+    }
+
+    /// Lays out positions of sequences that are committed or stand in a straight line behind those; no row sees what stands
+    /// before `first_seen`.
+    pub fn lines(&mut self, lines: &[(SequenceId, Range<usize>)], first_seen: usize) {
+        self.rows.clear();
+        self.blocks.clear();
+        self.first_seen = first_seen;
+        for (sequence, positions) in lines {
+            for first in positions.clone().step_by(BLOCK_ROWS) {
+                let start = self.rows.len();
+                let block = first..positions.end.min(first + BLOCK_ROWS);
+                let row = |position| Row { node: 0, sequence: *sequence, token: 0, position, want: Want::Nothing };
+                self.rows.extend(block.map(row));
+                self.block(*sequence, start..self.rows.len(), Vec::new(), usize::MAX);
+            }
         }
     }
 

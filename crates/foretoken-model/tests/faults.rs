@@ -73,14 +73,14 @@ fn scaling_whose_angles_depend_on_the_length_is_refused_by_name() {
 fn heads_that_cannot_be_run_are_named() {
     let sound = with_heads("llama", RandomHeads { kind: "resblock", count: 4, ty: GgmlType::F32, own: |_| false });
     assert!(check(&sound).is_ok());
-    assert_eq!(HeadsInfo::of(&sound).unwrap(), Some(HeadsInfo { kind: HeadKind::ResBlock, count: 3 }));
+    assert_eq!(HeadsInfo::of(&sound).unwrap(), Some(HeadsInfo { kind: HeadKind::ResBlock, count: 3, distinct: 3 }));
     let with = |kind: &str, count: u32| {
         let writer = copy(&sound).set("foretoken.heads.kind", kind).set("foretoken.heads.count", count);
         check(&Gguf::from_bytes(writer.to_bytes()).unwrap()).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(with("resblock", 1), Ok(()));
     for (kind, count, words) in [
-        ("sequential", 4, "foretoken.heads.kind is sequential"),
+        ("sequential", 4, "head.2.enorm.weight"),
         ("transformer", 4, "head.2.attn_norm.weight"),
         ("magic", 4, "foretoken.heads.kind is magic"),
         ("resblock", 0, "foretoken.heads.count is 0"),

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{RandomHeads, Setup, copy, load_open, with_heads};
-use foretoken_decode::target::{Cache, Heads, Pass, Target, Want, Work};
+use common::{RandomHeads, Setup, copy, feed, load_open, with_heads};
+use foretoken_decode::target::{Cache, Heads, Pass, SequenceId, Target, Want, Work};
 use foretoken_decode::tree::{Source, TokenTree};
 use foretoken_formats::gguf::{GgmlType, Gguf};
-use foretoken_testkit::Rng;
+use foretoken_model::{KvType, Model, PagedCache};
+use foretoken_testkit::{Rng, tiny};
 
 fn floats(gguf: &Gguf, name: &str) -> Vec<f64> {
     let bytes = gguf.read(gguf.tensor(name).expect("it is there")).expect("it is sound");
@@ -117,6 +118,96 @@ fn layers_read_keys_of_their_own_that_are_kept_with_the_text() {
         let expected = ends.iter().chain(&ends).flat_map(|(.., logits)| logits);
         assert!(scores.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "in company");
     }
+}
+
+/// What sequential heads say about texts, given the guesses to go on with: `[text][head]`.
+fn followed(
+    model: &mut Model,
+    cache: &mut PagedCache,
+    texts: &[(SequenceId, Vec<u32>)],
+    guesses: &[Vec<u32>],
+    n: usize,
+) -> Vec<Vec<Vec<f32>>> {
+    let texts: Vec<_> = texts.iter().map(|(sequence, text)| (*sequence, &text[..])).collect();
+    let mut said = vec![Vec::new(); texts.len()];
+    model.follow(cache, n, &texts, &mut |text, scores| {
+        said[text].push(scores.to_vec());
+        guesses[text].get(said[text].len() - 1).copied()
+    });
+    said
+}
+
+#[test]
+fn modules_read_a_text_in_any_pieces_and_say_the_same() {
+    for (kind, kv_type, threads) in
+        [("sequential", KvType::F16, 1), ("recursive", KvType::Q8_0, 3), ("sequential", KvType::Q8_0, 2)]
+    {
+        let gguf = Gguf::from_bytes(tiny::byte_model(kind, 5, 3)).expect("the container is sound");
+        let mut model = load_open(&gguf, Setup { threads, kv_type, ..Setup::default() });
+        assert!(model.are_sequential() && model.n_heads() == 4);
+        let mut cache = model.cache(1 << 14).expect("it is small");
+        let mut texts: Vec<(SequenceId, Vec<u32>)> = vec![(cache.open(), Vec::new())];
+        let mut random = Rng::new(9);
+        for step in 0..50 {
+            let pick = random.below(texts.len());
+            // Now and then a copy of a part goes on, or the text falls back.
+            let cut = random.below(texts[pick].1.len() + 1);
+            if step % 5 == 4 {
+                let fork = cache.open();
+                cache.share(texts[pick].0, cut, fork);
+                let text = texts[pick].1[..cut].to_vec();
+                texts.push((fork, text));
+            } else if step % 7 == 6 {
+                cache.truncate(texts[pick].0, cut);
+                texts[pick].1.truncate(cut);
+            }
+            let (sequence, text) = &mut texts[pick];
+            let tokens: Vec<u32> = (0..1 + random.below(40)).map(|_| random.below(256) as u32).collect();
+            let mut tree = TokenTree::new(&tokens);
+            let anchor = tree.anchor();
+            let first = tree.push(anchor, random.below(90) as u32, Source(1), 0.5);
+            let second = tree.push(anchor, 91, Source(1), 0.5);
+            let kept = tree.path(*random.pick(&[anchor, first, second]));
+            let wants = vec![Want::Nothing; tree.len()];
+            model
+                .verify(&mut cache, &[Work { sequence: *sequence, tree: &tree, wants: &wants }])
+                .expect("there is room");
+            cache.commit(*sequence, &kept);
+            text.extend(kept.iter().map(|&node| tree.nodes()[node].token));
+            // The deeper heads are asked more seldom, and not about every text; some texts end early.
+            let n = 1 + random.below(4);
+            let asked = texts.iter().filter(|(_, text)| !text.is_empty() && random.chance(0.7));
+            let asked: Vec<_> = asked.map(|(id, text)| (*id, [&text[..], &[7]].concat())).collect();
+            let guesses: Vec<Vec<u32>> =
+                asked.iter().map(|_| (0..random.below(5)).map(|_| random.below(256) as u32).collect()).collect();
+            let said = followed(&mut model, &mut cache, &asked, &guesses, n);
+            for (((_, text), guesses), said) in asked.iter().zip(&guesses).zip(&said) {
+                assert_eq!(said.len(), n.min(guesses.len() + 1));
+                let fresh = cache.open();
+                feed(&mut model, &mut cache, fresh, &text[..text.len() - 1]);
+                let expected =
+                    followed(&mut model, &mut cache, &[(fresh, text.clone())], std::slice::from_ref(guesses), n);
+                let same = expected[0].iter().flatten().zip(said.iter().flatten());
+                assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()), "{kind}, step {step}, {n} heads");
+                cache.close(fresh);
+            }
+        }
+        texts.iter().for_each(|(sequence, _)| cache.close(*sequence));
+        assert_eq!(cache.free_pages(), cache.n_pages(), "nothing of a draft stays");
+    }
+}
+
+#[test]
+fn a_text_without_room_for_guesses_is_left_out() {
+    let gguf = Gguf::from_bytes(tiny::byte_model("sequential", 3, 3)).expect("the container is sound");
+    let mut model = load_open(&gguf, Setup::default());
+    let mut cache = model.cache(32).expect("it is small");
+    let sequence = cache.open();
+    let mut text: Vec<u32> = (1..=32).collect();
+    feed(&mut model, &mut cache, sequence, &text);
+    text.push(1);
+    assert_eq!(followed(&mut model, &mut cache, &[(sequence, text)], &[vec![1, 2]], 2), [Vec::<Vec<f32>>::new()]);
+    assert_eq!(cache.committed(sequence), 32);
 }
 
 #[test]

@@ -13,8 +13,8 @@ const VOCAB: usize = 256;
 /// Most tokens of a sequence.
 pub const CONTEXT: usize = 512;
 
-/// The bytes of a GGUF file with `n_heads` heads of this kind (`linear`, `resblock`, `transformer`), the model's own included. The last has
-/// an unembedding of its own.
+/// The bytes of a GGUF file with `n_heads` heads of this kind, the model's own included: `linear`, `resblock`, `transformer`,
+/// `sequential`, or `recursive`, which is `sequential` with one module for all. The last has an unembedding of its own.
 pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
     let size = |n: usize| n as u32;
     let file = GgufWriter::new()
@@ -29,7 +29,8 @@ pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
         .set("llama.attention.layer_norm_rms_epsilon", 1e-5f32)
         .set("llama.rope.dimension_count", size(HEAD_DIM))
         .set("llama.vocab_size", size(VOCAB))
-        .set("foretoken.heads.kind", kind)
+        .set("foretoken.heads.kind", if kind == "recursive" { "sequential" } else { kind })
+        .set("foretoken.heads.recursive", kind == "recursive")
         .set("foretoken.heads.count", n_heads);
     let mut tensors = Tensors { file: with_byte_vocabulary(file), rng: Rng::new(seed) };
     tensors.matrix("token_embd.weight", WIDTH, VOCAB, 1.0);
@@ -42,6 +43,8 @@ pub fn byte_model(kind: &str, n_heads: u32, seed: u64) -> Vec<u8> {
         let head = format!("head.{k}");
         match kind {
             "transformer" => tensors.layer(&head),
+            "recursive" if k > 2 => {}
+            "sequential" | "recursive" => tensors.module(&head),
             "linear" => tensors.diagonal(&format!("{head}.linear.weight"), WIDTH, 1.0, 0.05),
             _ => {
                 tensors.diagonal(&format!("{head}.linear.weight"), WIDTH, 0.0, 0.05);
@@ -92,6 +95,18 @@ impl Tensors {
         self.matrix(&name("ffn_gate"), WIDTH, FEED_FORWARD, 0.2);
         self.matrix(&name("ffn_up"), WIDTH, FEED_FORWARD, 0.2);
         self.matrix(&name("ffn_down"), FEED_FORWARD, WIDTH, 0.1);
+    }
+
+    /// A module that mostly hands the token's embedding on.
+    fn module(&mut self, head: &str) {
+        let name = |part: &str| format!("{head}.{part}.weight");
+        self.vector(&name("enorm"), WIDTH, 1.0);
+        self.vector(&name("hnorm"), WIDTH, 1.0);
+        let on = |i: usize| if i % (2 * WIDTH) == i / (2 * WIDTH) { 1.0 } else { 0.0 };
+        let values = (0..2 * WIDTH * WIDTH).map(|i| on(i) + self.random() * 0.05).collect();
+        self.add(&name("eh_proj"), &[2 * WIDTH, WIDTH], values);
+        self.layer(head);
+        self.vector(&name("shared_head_norm"), WIDTH, 0.18);
     }
 
     fn diagonal(&mut self, name: &str, n: usize, value: f32, scale: f32) {

@@ -45,7 +45,7 @@ impl Default for ToyModel {
             hostile: 0..0,
             poison: None,
             seed: 1,
-            heads: ToyHeads { n: 16, hits: 1.0 },
+            heads: ToyHeads { n: 16, hits: 1.0, sequential: false },
         }
     }
 }
@@ -76,6 +76,8 @@ pub struct ToyHeads {
     pub n: usize,
     /// Share of rows in which a head is not mistaken.
     pub hits: f32,
+    /// Whether each reads the guesses before it, instead of the likeliest tokens.
+    pub sequential: bool,
 }
 
 /// A clock that only passes move.
@@ -248,7 +250,7 @@ impl Heads for ToyTarget {
 
     fn score(&mut self, _cache: &mut ToyCache, n: usize, sequences: &[SequenceId], hidden: &[f32]) -> &[f32] {
         assert_eq!(hidden.len(), sequences.len() * self.hidden_len(), "a state for each sequence");
-        assert!(n <= self.model.heads.n, "{n} of {} heads", self.model.heads.n);
+        assert!(n <= self.model.heads.n && !self.are_sequential(), "{n} of {} heads", self.model.heads.n);
         self.scores.clear();
         for head in 0..n {
             for row in hidden.chunks_exact(self.hidden_len()) {
@@ -257,9 +259,51 @@ impl Heads for ToyTarget {
         }
         &self.scores
     }
+
+    fn are_sequential(&self) -> bool {
+        self.model.heads.sequential
+    }
+
+    fn follow(
+        &mut self,
+        cache: &mut ToyCache,
+        n: usize,
+        texts: &[(SequenceId, &[u32])],
+        each: &mut dyn FnMut(usize, &[f32]) -> Option<u32>,
+    ) {
+        assert!(n <= self.model.heads.n && self.are_sequential(), "{n} of {} heads", self.model.heads.n);
+        let mut open: Vec<(usize, Vec<u32>)> = Vec::new();
+        for (index, &(sequence, tokens)) in texts.iter().enumerate() {
+            let cached = cache.tokens(sequence);
+            assert!(!cached.is_empty() && cached == tokens[..tokens.len() - 1], "every token but the last has a row");
+            open.push((index, tokens.to_vec()));
+        }
+        for _ in 0..n {
+            open.retain_mut(|(index, text)| {
+                let latest: Vec<u32> = text.iter().rev().take(self.model.order).copied().collect();
+                let token = each(*index, &self.model.module(&latest, text.len()));
+                text.extend(token);
+                token.is_some()
+            });
+        }
+    }
 }
 
 impl ToyModel {
+    /// What a head that has read a text says: the model's logits, or something else.
+    fn module(&self, latest: &[u32], position: usize) -> Vec<f32> {
+        let mut logits = Vec::new();
+        self.logits(latest, position, &mut logits);
+        if self.mistaken(mix(position as u64)) {
+            logits.reverse();
+        }
+        logits
+    }
+
+    fn mistaken(&self, hash: u64) -> bool {
+        (mix(hash) >> 40) as f32 / (1u64 << 24) as f32 >= self.heads.hits
+    }
+
     /// What a head says about a row: the model's logits after the likeliest tokens, or something else.
     fn head(&self, head: usize, hidden: &[f32]) -> Vec<f32> {
         let mut position = hidden[0] as usize;
@@ -275,8 +319,7 @@ impl ToyModel {
                 position += 1;
             }
         }
-        let mistaken = (mix(hash + head as u64) >> 40) as f32 / (1u64 << 24) as f32 >= self.heads.hits;
-        if mistaken {
+        if self.mistaken(hash + head as u64) {
             logits.reverse();
         }
         logits

@@ -17,7 +17,7 @@ const SIZES: std::ops::RangeInclusive<usize> = 4..=16;
 const FIRST_SIZE: usize = 8;
 
 /// Drafts what the target's own heads predict, in blocks.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Blockwise {
     cost: DraftCost,
     foresight: Foresight,
@@ -56,6 +56,10 @@ impl<T: Heads> Drafter<T> for Blockwise {
 
     fn cost(&self) -> DraftCost {
         self.cost
+    }
+
+    fn lag(&self, sequence: SequenceId, n_tokens: usize) -> usize {
+        self.foresight.lag(sequence, n_tokens)
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache) {

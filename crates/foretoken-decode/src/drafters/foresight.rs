@@ -3,9 +3,10 @@
 //! Each head names its tokens without knowing what the heads before it will be taken to say; siblings are the next in the
 //! order in which the target would draw from the head's scores, with the request's own processors and noise. How far a guess
 //! can be trusted is learned: by head, rank and share of the head's scores, and apart for guesses below one that was not a
-//! head's first choice.
+//! head's first choice. Heads that do read the guesses before them are asked in another way ([`HeadChains`]).
 
 use super::best_first::{Guess, grow};
+use super::chains::HeadChains;
 use super::heads::HeadReader;
 use super::rates::HitRates;
 use super::{Draft, Observation};
@@ -18,9 +19,9 @@ use crate::tree::{NodeId, TokenTree};
 const MOST_GUESSES: usize = 6;
 
 /// Drafts with the heads alone.
-#[derive(Debug)]
 pub(super) struct Foresight {
     reader: HeadReader,
+    chains: HeadChains,
     rates: HitRates,
     drawn: Vec<Candidate>,
 }
@@ -44,7 +45,7 @@ const START: Place = Place { depth: 0, strayed: false };
 impl Default for Foresight {
     fn default() -> Self {
         let rates = HitRates::new((0..kinds::N).map(kinds::prior));
-        Self { reader: HeadReader::default(), rates, drawn: Vec::new() }
+        Self { reader: HeadReader::default(), chains: HeadChains::default(), rates, drawn: Vec::new() }
     }
 }
 
@@ -57,7 +58,10 @@ impl Foresight {
         cache: &mut T::Cache,
         depth: impl Fn(&Draft<'_>) -> usize,
     ) {
-        let Self { reader, rates, drawn } = self;
+        if target.are_sequential() {
+            return self.chains.propose(drafts, target, cache, depth);
+        }
+        let Self { reader, rates, drawn, .. } = self;
         reader.ask(drafts, target, cache, depth);
         for draft in drafts {
             let said = reader.said(draft.sequence, draft.tokens.len());
@@ -73,7 +77,7 @@ impl Foresight {
 
     /// Learns from every token that a head was asked about while those before it came true.
     pub fn observe(&mut self, seen: &mut Observation<'_>) {
-        let Self { reader, rates, drawn } = self;
+        let Self { reader, rates, drawn, .. } = self;
         let new = &seen.verdict.tokens;
         let said = reader.said(seen.sequence, seen.tokens.len() - new.len());
         let mut place = START;
@@ -89,9 +93,15 @@ impl Foresight {
         reader.keep(seen);
     }
 
+    /// Tokens of a text that the heads would have to read before they can guess.
+    pub fn lag(&self, sequence: SequenceId, n_tokens: usize) -> usize {
+        self.chains.lag(sequence, n_tokens)
+    }
+
     /// The sequence is over.
     pub fn forget(&mut self, sequence: SequenceId) {
         self.reader.forget(sequence);
+        self.chains.forget(sequence);
     }
 
     /// Bytes of memory held.

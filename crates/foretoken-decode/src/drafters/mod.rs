@@ -5,6 +5,7 @@
 
 mod best_first;
 mod blockwise;
+mod chains;
 mod companion;
 mod draft_model;
 mod early_exit;

@@ -1,6 +1,7 @@
 //! Multi-token prediction (Gloeckle et al. 2024, arXiv 2404.19737; Cai et al. 2024, Medusa, arXiv 2401.10774): the target's
 //! own heads guess the tokens after the next one, from the hidden state that the last pass left behind, and the tree of
-//! what they find likely is verified. How much of it is run is for the budget to say.
+//! what they find likely is verified. How much of it is run is for the budget to say. Heads that each read the guess before
+//! (DeepSeek-AI 2024, arXiv 2412.19437) draft a chain, one after another.
 
 use super::foresight::Foresight;
 use super::{Draft, Drafter, Observation};
@@ -8,7 +9,7 @@ use crate::budget::DraftCost;
 use crate::target::{Heads, SequenceId};
 
 /// Drafts what the target's own heads predict.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Mtp {
     cost: DraftCost,
     foresight: Foresight,
@@ -28,6 +29,10 @@ impl<T: Heads> Drafter<T> for Mtp {
 
     fn cost(&self) -> DraftCost {
         self.cost
+    }
+
+    fn lag(&self, sequence: SequenceId, n_tokens: usize) -> usize {
+        self.foresight.lag(sequence, n_tokens)
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache) {

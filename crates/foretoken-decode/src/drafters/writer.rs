@@ -37,14 +37,23 @@ pub(super) trait Reader {
 }
 
 /// The end of a draft that may go on.
-struct Tip {
+pub(super) struct Tip {
     /// Which draft.
-    draft: usize,
+    pub draft: usize,
     node: NodeId,
+    /// Guesses before it.
+    depth: usize,
     /// Of the whole path.
     p: f32,
     /// The guess at `node`.
-    token: TokenId,
+    pub token: TokenId,
+}
+
+impl Tip {
+    /// The end of a text.
+    pub fn start(index: usize, draft: &Draft<'_>) -> Self {
+        Self { draft: index, node: draft.tree.anchor(), depth: 0, p: 1.0, token: 0 }
+    }
 }
 
 /// Turns logits into guesses; its buffers.
@@ -54,6 +63,12 @@ pub(super) struct Writer {
     scores: Vec<f32>,
     z: Vec<f32>,
     best: Vec<TokenId>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self::new(WriterOptions::default())
+    }
 }
 
 impl Writer {
@@ -68,19 +83,21 @@ impl Writer {
 
     /// Drafts for those of `drafts` that `reader` stands at the end of.
     pub fn write(&mut self, drafts: &mut [Draft<'_>], which: Vec<usize>, reader: &mut impl Reader) {
-        let start = |draft: usize| Tip { draft, node: drafts[draft].tree.anchor(), p: 1.0, token: 0 };
-        let mut tips: Vec<Tip> = which.into_iter().map(start).collect();
-        for depth in 1..=self.options.max_depth {
+        let mut tips: Vec<Tip> = which.into_iter().map(|draft| Tip::start(draft, &drafts[draft])).collect();
+        for _ in 0..self.options.max_depth {
             let sequences: Vec<SequenceId> = tips.iter().map(|tip| drafts[tip.draft].sequence).collect();
             let mut next = Vec::new();
-            reader.run(&sequences, |i, logits| next.extend(self.guess(&mut drafts[tips[i].draft], &tips[i], logits)));
-            next.retain(|tip| {
-                let draft = &drafts[tip.draft];
-                let goes_on = depth < draft.limits.max_depth && has_room(draft) && tip.p >= self.options.min_path_p;
-                goes_on && reader.append(draft.sequence, tip.token)
-            });
+            reader.run(&sequences, |i, logits| next.extend(self.go_on(&mut drafts[tips[i].draft], &tips[i], logits)));
+            next.retain(|tip| reader.append(drafts[tip.draft].sequence, tip.token));
             tips = next;
         }
+    }
+
+    /// Adds the guesses below a tip; where to go on, if that is worth it.
+    pub fn go_on(&mut self, draft: &mut Draft<'_>, tip: &Tip, logits: &[f32]) -> Option<Tip> {
+        let next = self.guess(draft, tip, logits)?;
+        let goes_on = next.depth < draft.limits.max_depth && has_room(draft) && next.p >= self.options.min_path_p;
+        goes_on.then_some(next)
     }
 
     /// Adds the guesses below a tip; the best of them is where to go on. None from a row that nothing can be drawn from.
@@ -110,7 +127,7 @@ impl Writer {
                 draft.push(tip.node, token, p(token));
             }
         }
-        Some(Tip { draft: tip.draft, node, p: tip.p * p(first), token: first })
+        Some(Tip { draft: tip.draft, node, depth: tip.depth + 1, p: tip.p * p(first), token: first })
     }
 }
 

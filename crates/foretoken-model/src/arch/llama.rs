@@ -55,7 +55,8 @@ impl Architecture for Llama {
 
     fn ends(&self) -> Ends<'_> {
         let unembedding = self.head.as_ref().unwrap_or(&self.embedding);
-        Ends { rope: &self.rope, rope_style: self.rope_style, norm: &self.norm, unembedding }
+        let Self { rope, rope_style, embedding, norm, .. } = self;
+        Ends { rope, rope_style: *rope_style, embedding, norm, unembedding }
     }
 
     fn forward(&self, run: &mut Run<'_>, n_layers: usize) {

@@ -30,6 +30,8 @@ pub(crate) trait Architecture: Send + Sync {
 pub(crate) struct Ends<'a> {
     pub rope: &'a Rope,
     pub rope_style: RopeStyle,
+    /// `[vocab][hidden]`
+    pub embedding: &'a Matrix,
     /// The last norm.
     pub norm: &'a [f32],
     /// What turns a hidden state behind the last norm into logits: `[vocab][hidden]`.

@@ -8,6 +8,7 @@ use crate::error::ModelError;
 
 const KIND: &str = "foretoken.heads.kind";
 const COUNT: &str = "foretoken.heads.count";
+const RECURSIVE: &str = "foretoken.heads.recursive";
 /// Head 1 included.
 const MOST_HEADS: u32 = 16;
 
@@ -21,11 +22,18 @@ pub enum HeadKind {
     ResBlock,
     /// The last norm of a layer of `x`, with keys and values of its own (Gloeckle et al. 2024, arXiv 2404.19737).
     Transformer,
+    /// A norm of `h_k = layer(W [norm(emb); norm(h_{k-1})])`, with keys and values of its own: it reads what the head before it
+    /// made, and the token between (DeepSeek-AI 2024, arXiv 2412.19437).
+    Sequential,
 }
 
 impl HeadKind {
-    const ALL: [(&str, Self); 3] =
-        [("linear", Self::Linear), ("resblock", Self::ResBlock), ("transformer", Self::Transformer)];
+    const ALL: [(&str, Self); 4] = [
+        ("linear", Self::Linear),
+        ("resblock", Self::ResBlock),
+        ("transformer", Self::Transformer),
+        ("sequential", Self::Sequential),
+    ];
 }
 
 impl fmt::Display for HeadKind {
@@ -42,6 +50,8 @@ pub struct HeadsInfo {
     pub kind: HeadKind,
     /// How many, head 1 left out: that is the model itself.
     pub count: usize,
+    /// Heads with weights of their own: all, or one that serves every depth.
+    pub distinct: usize,
 }
 
 impl HeadsInfo {
@@ -64,7 +74,9 @@ impl HeadsInfo {
         if !(1..=MOST_HEADS).contains(&count) {
             return bad(COUNT, &count, format!("1 to {MOST_HEADS}, the model's own head included"));
         }
-        Ok((count > 1).then_some(Self { kind, count: count as usize - 1 }))
+        let count = count as usize - 1;
+        let recursive = kind == HeadKind::Sequential && metadata.get_bool_or(RECURSIVE, false)?;
+        Ok((count > 0).then_some(Self { kind, count, distinct: if recursive { 1 } else { count } }))
     }
 
     /// Whether a tensor of this name belongs to the heads beside the first.
@@ -74,6 +86,14 @@ impl HeadsInfo {
 
     /// Layers that keep K/V rows of their own, behind those of the model.
     pub fn kv_layers(&self) -> usize {
-        if self.kind == HeadKind::Transformer { self.count } else { 0 }
+        match self.kind {
+            HeadKind::Linear | HeadKind::ResBlock => 0,
+            HeadKind::Transformer | HeadKind::Sequential => self.count,
+        }
+    }
+
+    /// Values of the hidden state that are kept for each position of a model of this width.
+    pub fn kept_state(&self, width: usize) -> usize {
+        if self.kind == HeadKind::Sequential { width } else { 0 }
     }
 }
