@@ -43,6 +43,17 @@ impl Batch {
         })
     }
 
+    /// One window as often as there are `tokens`, each time with one of them at a place of its document.
+    pub fn branches(&self, window: usize, place: usize, tokens: &[u32]) -> Self {
+        let branch = |&token: &u32| {
+            let mut changed = self.windows[window].clone();
+            changed[place] = token;
+            changed
+        };
+        let (windows, starts) = (tokens.iter().map(branch).collect(), vec![self.starts[window].clone(); tokens.len()]);
+        Self { n_tokens: self.n_tokens, n_heads: self.n_heads, windows, starts }
+    }
+
     /// Windows.
     pub fn n_windows(&self) -> usize {
         self.windows.len()

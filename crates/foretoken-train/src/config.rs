@@ -61,13 +61,27 @@ pub struct HeadsConfig {
     /// `sequential`: one module for every depth instead of one each.
     #[serde(default)]
     pub recursive: bool,
+    /// How heads of kind `linear` and `resblock` begin.
+    #[serde(default)]
+    pub start: HeadStart,
+}
+
+/// How the matrices of heads that have no layer begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadStart {
+    /// So that the head is head 1.
+    #[default]
+    AsFirst,
+    /// Normal, of deviation `1 / sqrt(width)`, as the trunk's.
+    Random,
 }
 
 /// What heads 2 to n are made of. `y` is the normalised hidden state that head 1 unembeds, `z` the same before the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeadKind {
-    /// `W y`, the identity at the start.
+    /// `W y`, the identity at the start (see [`HeadStart`]).
     Linear,
     /// `y + silu(W y + b)`, zero at the start: each head begins as head 1. (Medusa, arXiv 2401.10774.)
     #[default]

@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
             unembedding: Unembedding::Shared,
             from_trunk: false,
             recursive: false,
+            start: Default::default(),
         },
     };
     let (model, mut params) = Model::new(&config, &device, 1)?;

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use foretoken_train::TrainError;
-use foretoken_train::evaluation::{Figures, Report};
+use foretoken_train::evaluation::{Figures, Joint, Report};
 use foretoken_train::trainer::{Settings, Trainer};
+use serde::Serialize;
+
+/// First tokens that `--joint` sums over.
+const FIRSTS: usize = 8;
 
 /// Measures the run's checkpoint on texts of packages that it never saw.
 #[derive(clap::Args, Debug)]
@@ -17,17 +21,49 @@ pub struct Args {
     /// Also write everything as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also measure, at one place of each window, how often tokens that are each likeliest alone do not go together; takes
+    /// nine times as long.
+    #[arg(long)]
+    joint: bool,
+    /// Also write the tokens of each window and every head's likeliest ones, a JSON object a line.
+    #[arg(long)]
+    guesses: Option<PathBuf>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Figured<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joint: Option<Joint>,
 }
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
     let trainer = Trainer::open(&settings)?;
+    let n_heads = settings.model.heads.n;
+    if args.joint && n_heads < 2 {
+        return Err(TrainError::setting("model.heads.n", n_heads, "2 at least, for --joint"));
+    }
     let report = trainer.evaluate(args.windows)?;
     println!("step {}, {} tokens seen", trainer.n_steps(), trainer.n_steps() * settings.tokens_per_step());
     print(&report);
+    let joint = if args.joint { Some(trainer.joint(args.windows, FIRSTS)?) } else { None };
+    if let Some(Joint { n, rejected, apart, drafted_apart, .. }) = joint {
+        let share = |count| 100.0 * count as f64 / n.max(1) as f64;
+        println!("{n} drafts of two tokens: {:.1} % rejected", share(rejected));
+        println!("likeliest alone and not together: {:.1} %, drafted so {:.1} %", share(apart), share(drafted_apart));
+    }
     if let Some(path) = &args.json {
-        let json = serde_json::to_string(&report).expect("plain data");
+        let json = serde_json::to_string(&Figured { report: &report, joint }).expect("plain data");
         std::fs::write(path, json).map_err(TrainError::io("write", path))?;
+    }
+    if let Some(path) = &args.guesses {
+        let windows = trainer.guesses(args.windows)?;
+        let lines: String =
+            windows.iter().map(|window| serde_json::to_string(window).expect("plain data") + "\n").collect();
+        std::fs::write(path, lines).map_err(TrainError::io("write", path))?;
     }
     Ok(())
 }

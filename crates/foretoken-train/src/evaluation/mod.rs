@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod baseline;
+mod joint;
 mod ngram;
 
 use rayon::prelude::*;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use acceptance::Acceptance;
 pub use baseline::baseline;
+pub use joint::{Joint, joint};
 pub use ngram::{Ngram, Question};
 
 use crate::batch::{Batch, IGNORE};
@@ -84,6 +86,28 @@ impl Guesses {
             .unzip();
         Self { likeliest, bits }
     }
+}
+
+/// A window and what each head makes of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Guessed {
+    /// The tokens that the model sees.
+    pub tokens: Vec<i32>,
+    /// By head: the likeliest token at each position.
+    pub heads: Vec<Vec<i32>>,
+}
+
+/// What the heads of a model of [frozen](Params::frozen) weights find likeliest in each window, for figures of one's own.
+pub fn guesses(model: &Model, params: &Params, ops: Ops, windows: &Batch) -> Vec<Guessed> {
+    let each = |batch: Batch| {
+        let mut heads = Vec::with_capacity(model.config.heads.n);
+        logits_by_head(model, &model.pass(params, ops, &batch), &batch, |k, logits| {
+            let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+            heads.push(Guesses::new(&logits, model.config.vocabulary, &batch.labels(k)).likeliest);
+        });
+        Guessed { tokens: batch.tokens(0), heads }
+    };
+    windows.chunks(1).map(each).collect()
 }
 
 /// Measures a model of [frozen](Params::frozen) weights on windows, `at_a_time` of them in one pass.

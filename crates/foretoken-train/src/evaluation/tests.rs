@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use super::{Acceptance, Guesses, measure};
+use super::{Acceptance, Guesses, guesses, joint, measure};
 use crate::batch::Batch;
 use crate::config::ModelConfig;
 use crate::model::Model;
@@ -31,6 +31,36 @@ fn figures_are_those_of_the_loss() {
     let by_context = report.by_context.iter().copied().reduce(super::Figures::merge).unwrap();
     assert!(by_context.n == report.heads[0].n && (by_context.bits - report.heads[0].bits).abs() < 1e-9);
     assert_eq!(report.by_context[0].n, 8);
+}
+
+#[test]
+fn of_one_first_token_the_second_alone_is_the_one_after_it() {
+    let text = |kind| {
+        format!(
+            "vocabulary = 23\nwidth = 32\nlayers = 2\nattention_heads = 2\nkv_heads = 1\nfeed_forward = 40\n\
+             context = 12\nheads = {{ n = 2, kind = \"{kind}\" }}"
+        )
+    };
+    for kind in ["resblock", "sequential"] {
+        let config: ModelConfig = toml::from_str(&text(kind)).unwrap();
+        let (model, params) = Model::new(&config, &Device::flex(), 1).unwrap();
+        let (params, ops) = (params.frozen(), Ops::Fused(Precision::F32));
+        let mut rng = Rng::new(2, "tokens");
+        let windows = (0..30).map(|_| ((0..14).map(|_| rng.below(23) as u32).collect(), vec![false; 14])).collect();
+        let batch = Batch::new(12, 2, windows);
+        let found = joint(&model, &params, ops, &batch, 1);
+        assert!(found.n == 30 && found.apart == 0 && found.drafted_apart == 0, "{found:?}");
+        // The pair that decoding would see: head 1's token put in place, then both heads asked.
+        let windows = guesses(&model, &params, ops, &batch);
+        let rejected = windows.iter().enumerate().filter(|(i, window)| {
+            let first = window.heads[0][10] as u32;
+            let after = &guesses(&model, &params, ops, &batch.branches(*i, 11, &[first]))[0];
+            after.tokens[11] == first as i32 && after.heads[1][10] != after.heads[0][11]
+        });
+        assert_eq!(found.rejected, rejected.count() as u64);
+        let all = joint(&model, &params, ops, &batch, 23);
+        assert!((all.covered - 1.0).abs() < 1e-9 && all.rejected == found.rejected && all.apart > 0, "{all:?}");
+    }
 }
 
 #[test]

@@ -17,7 +17,14 @@ use crate::params::Params;
 use crate::rng::Rng;
 
 fn made(kind: HeadKind, change: impl FnOnce(&mut ModelConfig)) -> (Model, Params) {
-    let heads = HeadsConfig { n: 3, kind, unembedding: Unembedding::Shared, from_trunk: false, recursive: false };
+    let heads = HeadsConfig {
+        n: 3,
+        kind,
+        unembedding: Unembedding::Shared,
+        from_trunk: false,
+        recursive: false,
+        start: Default::default(),
+    };
     let mut config = ModelConfig {
         vocabulary: 256,
         width: 64,

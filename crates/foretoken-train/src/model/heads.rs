@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::{Layer, Pass};
-use crate::config::{HeadKind, ModelConfig, Unembedding};
+use crate::config::{HeadKind, HeadStart, ModelConfig, Unembedding};
 use crate::params::{Group, Init, ParamId, Params};
 
 /// Heads 2 to n; head `k` is at index `k - 2`.
@@ -59,8 +59,13 @@ impl Heads {
     pub(super) fn new(params: &mut Params, config: &ModelConfig, unembedding: Option<ParamId>) -> Self {
         let (d, group) = (config.width, Group::Heads);
         let depths = 2..=config.heads.n;
-        let square =
-            |params: &mut Params, k: usize, init| params.add_maps(format!("heads.{k}.map"), d, &[d], init, group);
+        let square = |params: &mut Params, k: usize, as_first| {
+            let init = match config.heads.start {
+                HeadStart::AsFirst => as_first,
+                HeadStart::Random => Init::Normal(1.0 / (d as f64).sqrt()),
+            };
+            params.add_maps(format!("heads.{k}.map"), d, &[d], init, group)
+        };
         let replicated = config.heads.unembedding == Unembedding::Replicated;
         let mut heads = match config.heads.kind {
             HeadKind::Linear => {

@@ -11,7 +11,14 @@ use crate::params::{Gradients, Params};
 use crate::rng::Rng;
 
 fn config(kind: HeadKind, n: usize, change: impl FnOnce(&mut ModelConfig)) -> ModelConfig {
-    let heads = HeadsConfig { n, kind, unembedding: Unembedding::Shared, from_trunk: false, recursive: false };
+    let heads = HeadsConfig {
+        n,
+        kind,
+        unembedding: Unembedding::Shared,
+        from_trunk: false,
+        recursive: false,
+        start: Default::default(),
+    };
     let mut config = ModelConfig {
         vocabulary: 29,
         width: 32,

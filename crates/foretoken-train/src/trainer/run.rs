@@ -8,7 +8,7 @@ use super::report;
 use super::{Checkpoint, CheckpointFile, Entry, Log, Settings, write_atomically};
 use crate::TrainError;
 use crate::data::{Prepared, TokenFile, Windows};
-use crate::evaluation::{Report, measure};
+use crate::evaluation::{Guessed, Joint, Report, guesses, joint, measure};
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::optim::{Optimiser, StepReport};
@@ -125,6 +125,17 @@ impl Trainer {
     pub fn evaluate(&self, n: usize) -> Result<Report, TrainError> {
         let windows = self.held_out.spread(n)?;
         Ok(measure(&self.model, &self.params.frozen(), self.ops, &windows, self.settings.run.windows))
+    }
+
+    /// What the heads find likeliest in `n` held-out windows.
+    pub fn guesses(&self, n: usize) -> Result<Vec<Guessed>, TrainError> {
+        Ok(guesses(&self.model, &self.params.frozen(), self.ops, &self.held_out.spread(n)?))
+    }
+
+    /// How often tokens that are each likeliest alone do not go together, from one place in each of `n` held-out windows and
+    /// its likeliest `n_first` first tokens. Of a model with two heads at least.
+    pub fn joint(&self, n: usize, n_first: usize) -> Result<Joint, TrainError> {
+        Ok(joint(&self.model, &self.params.frozen(), self.ops, &self.held_out.spread(n)?, n_first))
     }
 
     /// Writes the checkpoint.
