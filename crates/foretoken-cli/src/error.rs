@@ -80,6 +80,16 @@ pub enum CliError {
         error: io::Error,
     },
 
+    /// A server elsewhere could not be reached.
+    #[error("the endpoint does not answer: {error}")]
+    #[diagnostic(help(
+        "what is answered is on the disk: the same command goes on from there. A certificate of one's own is trusted with --ca-file"
+    ))]
+    Endpoint {
+        /// What was in the way.
+        error: String,
+    },
+
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

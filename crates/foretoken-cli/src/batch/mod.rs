@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod files;
+mod trust;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use crate::options::at_least_one;
 use crate::output;
 use crate::progress;
 use crate::serve::{EngineArgs, runtime};
-use endpoint::Endpoint;
+use endpoint::{Caller, Endpoint};
 use files::{Answers, Line};
 
 /// Answer the requests in a file
@@ -49,6 +50,10 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     endpoint: Option<Endpoint>,
 
+    /// Certificates in PEM to trust at an https endpoint, instead of the system's
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    ca_file: Option<PathBuf>,
+
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -56,7 +61,7 @@ pub struct Args {
 /// Who answers.
 enum Server {
     Here(Router),
-    There(Endpoint),
+    There(Box<Caller>),
 }
 
 /// Runs the subcommand.
@@ -71,7 +76,10 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let (server, engine) = match &args.endpoint {
-        Some(endpoint) => (Server::There(endpoint.clone()), None),
+        Some(endpoint) => {
+            let caller = Caller::new(endpoint, args.ca_file.as_deref())?;
+            (Server::There(Box::new(caller)), None)
+        }
         None => {
             let most = args.concurrency * foretoken_server::ask::settings::MAX_CHOICES;
             let limits = Limits { requests: most, requests_of_key: most, body_bytes: usize::MAX, ..Limits::default() };
@@ -114,6 +122,8 @@ async fn ask_all(
         if watch.pressed() {
             break;
         }
+        // Without its answer the line stays open, and so do all that would come after it.
+        let answer = answer.map_err(|error| CliError::Endpoint { error })?;
         totals.count(&answer);
         answers.write(&line.custom_id, answer)?;
         bar.inc(1);
@@ -125,19 +135,22 @@ async fn ask_all(
 type Answer = Result<(StatusCode, Value), String>;
 
 impl Server {
-    async fn ask(&self, line: &Line) -> Answer {
+    /// The outer error says why a server elsewhere cannot be reached.
+    async fn ask(&self, line: &Line) -> Result<Answer, String> {
         match self {
-            Self::There(endpoint) => endpoint.ask(&line.url, &line.body).await,
-            Self::Here(router) => {
-                let request = Request::post(&line.url).header(header::CONTENT_TYPE, "application/json");
-                let request = request.body(Body::from(line.body.to_string())).map_err(|error| error.to_string())?;
-                let Ok(response) = router.clone().oneshot(request).await;
-                let status = response.status();
-                let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|error| error.to_string())?;
-                Ok((status, serde_json::from_slice(&body).map_err(|error| error.to_string())?))
-            }
+            Self::There(caller) => caller.ask(line).await.map(Ok),
+            Self::Here(router) => Ok(ask_here(router, line).await),
         }
     }
+}
+
+async fn ask_here(router: &Router, line: &Line) -> Answer {
+    let request = Request::post(&line.url).header(header::CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(line.body.to_string())).map_err(|error| error.to_string())?;
+    let Ok(response) = router.clone().oneshot(request).await;
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|error| error.to_string())?;
+    Ok((status, serde_json::from_slice(&body).map_err(|error| error.to_string())?))
 }
 
 /// What all answers took together.
