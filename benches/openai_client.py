@@ -86,11 +86,21 @@ def tools():
     said = client.chat.completions.create(**asked)
     assert said.choices[0].message.content
     named = {"type": "function", "function": {"name": "get_weather"}}
-    calls = []
-    for chunk in client.chat.completions.create(tool_choice=named, stream=True, **{**asked, "messages": messages[:1]}):
+    asked["messages"] = messages[:1]
+    whole = client.chat.completions.create(tool_choice=named, **asked).choices[0].message.tool_calls[0].function
+    deltas = []
+    for chunk in client.chat.completions.create(tool_choice=named, stream=True, extra_body={"draft": "none"}, **asked):
         for choice in chunk.choices:
-            calls += choice.delta.tool_calls or []
-    assert calls[0].function.name == "get_weather" and json.loads(calls[0].function.arguments)
+            deltas += choice.delta.tool_calls or []
+    assert deltas[0].id and deltas[0].function.name == "get_weather" and deltas[0].function.arguments == ""
+    assert len(deltas) > 2, "arguments come as they are written"
+    assert "".join(delta.function.arguments for delta in deltas) == whole.arguments and json.loads(whole.arguments)
+    # The package's own way to put the pieces together.
+    with client.chat.completions.stream(tool_choice=named, **asked) as stream:
+        events = [event.type for event in stream]
+        final = stream.get_final_completion().choices[0]
+    assert "tool_calls.function.arguments.delta" in events and "tool_calls.function.arguments.done" in events, set(events)
+    assert final.finish_reason == "tool_calls" and final.message.tool_calls[0].function.arguments == whole.arguments
 
 
 def errors():

@@ -5,7 +5,8 @@
 Starts a server for every line of the table, so that nothing is cached or learned from the line before, warms it up, and
 asks with 1 and with 8 clients at a time. Texts of ours are compared between drafts on and off and between client counts:
 a difference ends the run. Gaps are between chunks that a client reads; `around` is the share of our engine's time that is
-neither drafting nor verifying. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
+neither drafting nor verifying, `http` the processor time of all threads but the engine's, as a share of the time that passes
+took. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
 
 import argparse
 import hashlib
@@ -129,20 +130,32 @@ peer = [sys.executable, "-m", "llama_cpp.server", "--model", args.model, "--port
 WARM_UP = "The sea was calm and the sky was"
 
 
-def around():
+def engine_seconds():
+    """In passes: around drafting and verifying, and in all."""
     connection = http.client.HTTPConnection("127.0.0.1", args.port, timeout=60)
     connection.request("GET", "/stats")
     stats = json.loads(connection.getresponse().read())
-    return stats["rest_seconds"] / (stats["draft_seconds"] + stats["verify_seconds"] + stats["rest_seconds"])
+    return stats["rest_seconds"], stats["draft_seconds"] + stats["verify_seconds"] + stats["rest_seconds"]
+
+
+def http_seconds(pid):
+    """Processor time of the threads that neither schedule nor compute, where Linux tells it."""
+    seconds = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if not (task / "comm").read_text().startswith(("engine", "foretoken-")):
+            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return seconds
 
 
 texts = None
 for draft in args.drafts:
     for n_clients in args.clients:
-        with Server(ours):
+        with Server(ours) as server:
             ask(WARM_UP, {"draft": draft, "max_tokens": 8})
+            before = (*engine_seconds(), http_seconds(server.process.pid))
             row, now = measure(n_clients, {"draft": draft, "stream_options": {"include_usage": True}})
-            row["around_%"] = 100 * around()
+            around, passes, of_http = map(float.__sub__, (*engine_seconds(), http_seconds(server.process.pid)), before)
+            row |= {"around_%": 100 * around / passes, "http_%": 100 * of_http / passes}
             assert texts in (None, now), "a text has changed"
             texts = now
             show(f"foretoken, draft {draft}", n_clients, row)

@@ -83,14 +83,28 @@ impl Default for EngineOptions<'_> {
     }
 }
 
-/// The text of tokens; control tokens have none.
+/// Control tokens that begin a tool's call or part it: what follows cannot be understood without them.
+const CALL_MARKS: [&str; 4] = ["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>"];
+
+/// The text of tokens; control tokens have none, but for the marks of calls.
 #[derive(Clone, Debug)]
-pub struct TokenText(Arc<Tokenizer>);
+pub struct TokenText {
+    tokenizer: Arc<Tokenizer>,
+    marks: Vec<TokenId>,
+}
+
+impl TokenText {
+    /// For a vocabulary.
+    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+        let marks = CALL_MARKS.iter().filter_map(|mark| tokenizer.special_token(mark)).collect();
+        Self { tokenizer, marks }
+    }
+}
 
 impl Detokenize for TokenText {
     fn append(&self, token: TokenId, text: &mut Vec<u8>) {
-        if !self.0.is_special(token) {
-            text.extend_from_slice(self.0.token_bytes(token));
+        if !self.tokenizer.is_special(token) || self.marks.contains(&token) {
+            text.extend_from_slice(self.tokenizer.token_bytes(token));
         }
     }
 }
@@ -135,7 +149,7 @@ impl Engine {
             max_running: options.max_running,
             ..DecoderOptions::default()
         };
-        let text = TokenText(file.tokenizer().clone());
+        let text = TokenText::new(file.tokenizer().clone());
         let mut decoder = Decoder::new(model, cache, text, clock, cost).with_options(sizes);
         for drafter in drafters {
             decoder = match is_auto(Drafter::name(&*drafter), &footprint) {

@@ -25,7 +25,7 @@ pub struct Request {
     pub min_tokens: usize,
     /// Tokens that end the text, besides the model's own.
     pub end_tokens: Vec<TokenId>,
-    /// Go on after end tokens.
+    /// Go on after the model's own end tokens.
     pub ignore_eos: bool,
     /// Strings that end the text and are not part of it.
     pub stop: Vec<String>,
@@ -82,9 +82,10 @@ impl Request {
 
     /// What the decoder is asked for. `end_tokens` are the model's own.
     pub(crate) fn for_decoder(self, end_tokens: &Arc<[TokenId]>, seed: u64) -> foretoken_decode::Request {
-        let end_tokens = match self.end_tokens.is_empty() {
-            true => end_tokens.clone(),
-            false => end_tokens.iter().copied().chain(self.end_tokens).collect(),
+        let (end_tokens, ignore_eos) = match (self.end_tokens.is_empty(), self.ignore_eos) {
+            (true, ignore_eos) => (end_tokens.clone(), ignore_eos),
+            (false, true) => (self.end_tokens.into(), false),
+            (false, false) => (end_tokens.iter().copied().chain(self.end_tokens).collect(), false),
         };
         foretoken_decode::Request {
             prompt: self.prompt,
@@ -92,7 +93,7 @@ impl Request {
             max_tokens: self.max_tokens,
             min_tokens: self.min_tokens,
             end_tokens,
-            ignore_eos: self.ignore_eos,
+            ignore_eos,
             stop: self.stop,
             constraint: self.constraint,
             logprobs: self.logprobs,

@@ -87,7 +87,7 @@ impl App {
         fingerprint: String,
     ) -> Self {
         let gate = Gate::new(limits.requests, limits.requests_of_key);
-        let think = text.encode("<think>", true).unwrap_or_default();
+        let think = text.encode_part("<think>", true).unwrap_or_default();
         Self {
             text,
             engine,

@@ -122,8 +122,13 @@ impl Fields {
 
     /// True or false; false when absent.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        self.flag_or(name, false)
+    }
+
+    /// True or false, or what it is when absent.
+    pub fn flag_or(&mut self, name: &str, absent: bool) -> Result<bool, ApiError> {
         match self.map.remove(name) {
-            None => Ok(false),
+            None => Ok(absent),
             Some(Value::Bool(flag)) => Ok(flag),
             Some(other) => Err(wrong_kind(&self.path(name), &other, "true or false")),
         }

@@ -38,6 +38,12 @@ impl Gate {
         let mut state = self.lock();
         let State { most, most_of_one, total, seconds, .. } = *state;
         let of_scope = state.by_scope.get(&scope).copied().unwrap_or(0);
+        if n > most.min(most_of_one) {
+            // Waiting would not help.
+            let message =
+                format!("the request has {n} choices, and at most {} are served at once", most.min(most_of_one));
+            return Err(ApiError::invalid(Some("n".into()), "out_of_range", message));
+        }
         let later = seconds.clamp(1.0, 60.0) as u64;
         if total + n > most {
             let message = format!("{total} requests are under way and at most {most} may be; try again later");
@@ -93,6 +99,7 @@ mod tests {
         assert_eq!(gate.enter(1, 1).unwrap_err().retry_after, Some(1));
         let second = gate.enter(2, 1).unwrap();
         assert!(gate.enter(3, 1).unwrap_err().message.contains("at most 4"));
+        assert_eq!(gate.enter(3, 4).unwrap_err().retry_after, None, "it would never be let in");
         drop(first);
         drop(second);
         assert_eq!(gate.under_way(), 0);

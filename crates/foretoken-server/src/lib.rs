@@ -30,4 +30,4 @@ pub use listen::serve;
 pub use metrics::Metrics;
 pub use passes::PassLog;
 pub use route::router;
-pub use text::{FileText, Habits, TextModel};
+pub use text::{FileText, Habits, TextModel, TokenizerInfo};

@@ -23,6 +23,8 @@ use crate::route::router;
 /// Most bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
+/// For errors to reach the clients of requests that are given up.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown`, then lets requests under way come to their end, for as long as the limits say.
 pub async fn serve(listener: TcpListener, app: Arc<App>, shutdown: impl Future<Output = ()>) {
@@ -70,8 +72,12 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, shutdown: impl Future<O
     }
     app.drain();
     drop(listener);
-    if timeout(drain, graceful.shutdown()).await.is_err() {
+    let mut ending = std::pin::pin!(graceful.shutdown());
+    if timeout(drain, &mut ending).await.is_err() {
         tracing::warn!(seconds = drain.as_secs(), "requests under way are given up");
+        app.engine.stop();
+        // Their clients are told.
+        let _ = timeout(LAST_WORDS, ending).await;
     }
 }
 

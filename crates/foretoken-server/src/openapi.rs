@@ -33,6 +33,7 @@ pub fn document(model: &str) -> Value {
             "/v1/models": get("The model that is served"),
             "/tokenize": post("A text's tokens", tokens::TOKENIZE, &[]),
             "/detokenize": post("The text of tokens", tokens::DETOKENIZE, &["tokens"]),
+            "/tokenizer_info": get("What clients that make tokens themselves have to know"),
             "/health": get("Whether the engine lives"),
             "/ready": get("Whether requests are taken in"),
             "/metrics": get("Counters for Prometheus"),

@@ -33,6 +33,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*id}", get(model))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
+        .route("/tokenizer_info", get(tokenizer_info))
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
@@ -110,6 +111,10 @@ async fn tokenize(State(app): Shared, request: Request) -> Response<Body> {
 
 async fn detokenize(State(app): Shared, request: Request) -> Response<Body> {
     convert(app, request, tokens::detokenize).await
+}
+
+async fn tokenizer_info(State(app): Shared) -> Response<Body> {
+    json_response(StatusCode::OK, &tokens::info(&app))
 }
 
 async fn convert(app: Arc<App>, request: Request, how: fn(&[u8], &App) -> Result<Value, ApiError>) -> Response<Body> {

@@ -8,7 +8,6 @@ use foretoken_decode::sampler::TokenLogprobs;
 use foretoken_engine::{DraftPolicy, Outcome, Request, TokenId};
 
 use crate::app::App;
-use crate::error::ApiError;
 
 /// Guesses a pass.
 const WIDTH: usize = 32;
@@ -54,14 +53,14 @@ impl Constraint for Only {
 }
 
 /// The request whose outcome has the log-probabilities of a prompt's tokens from the second on.
-pub fn request(prompt: &[TokenId], n_top: usize, scope: u64, app: &App) -> Result<Request, ApiError> {
+pub fn request(prompt: &[TokenId], n_top: usize, scope: u64, app: &App) -> Request {
     let (&first, rest) = prompt.split_first().expect("prompts are not empty");
-    if let Some(&end) = rest.iter().find(|&&token| app.text.is_end(token)) {
-        let message = format!("the prompt has token {end}, which ends a text: what follows cannot be scored with echo");
-        return Err(ApiError::invalid(Some("echo".into()), "unsupported", message));
-    }
+    // Nothing but its length ends the text: not the model's own end tokens, which may stand in the midst of it.
+    let mut absent = (0..).filter(|token| !rest.contains(token));
     let drafts = app.has_drafter("grammar");
-    Ok(Request {
+    Request {
+        ignore_eos: true,
+        end_tokens: vec![absent.next().expect("there are more tokens than a prompt has")],
         // A prompt of one token has nothing to score; what the request writes then is not used.
         max_tokens: Some(rest.len().max(1)),
         constraint: (!rest.is_empty()).then(|| Box::new(Only { tokens: rest.to_vec(), taken: 0 }) as _),
@@ -72,7 +71,7 @@ pub fn request(prompt: &[TokenId], n_top: usize, scope: u64, app: &App) -> Resul
         reuse: false,
         seed: Some(0),
         ..Request::new(vec![first])
-    })
+    }
 }
 
 /// The log-probabilities in an outcome of [`request`] for a prompt of `len` tokens, from its second token on.

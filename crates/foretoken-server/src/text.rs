@@ -7,13 +7,28 @@ use foretoken_engine::{EngineError, Grammar, Infill, ModelFile, TokenId};
 use foretoken_formats::chat::Conversation;
 use foretoken_formats::tokenizer::Special;
 
+use crate::speech::CallForm;
+
 /// How the model writes what is not plain content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// It calls tools as `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
-    pub calls_tools: bool,
+    /// How it calls tools, if it was made for that.
+    pub calls: Option<CallForm>,
     /// It thinks between `<think>` and `</think>` before it answers.
     pub thinks: bool,
+}
+
+/// What clients that make tokens themselves have to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerInfo {
+    /// The text of the token that begins a text.
+    pub bos_token: Option<String>,
+    /// The text of the token that ends one.
+    pub eos_token: Option<String>,
+    /// Whether prompts begin with the former.
+    pub add_bos: bool,
+    /// The chat template's source.
+    pub chat_template: Option<String>,
 }
 
 /// A model as far as texts go.
@@ -34,6 +49,16 @@ pub trait TextModel: Send + Sync {
 
     /// The tokens of a prompt. `special`: names of special tokens are what they mean.
     fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError>;
+
+    /// The tokens of a text without those that begin and end a prompt.
+    fn encode_part(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
+        self.encode(text, special)
+    }
+
+    /// What clients that make tokens themselves have to know.
+    fn tokenizer(&self) -> TokenizerInfo {
+        TokenizerInfo::default()
+    }
 
     /// The tokens of a conversation, up to where the answer begins.
     fn encode_chat(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError>;
@@ -58,9 +83,6 @@ pub trait TextModel: Send + Sync {
     fn habits(&self) -> Habits;
 }
 
-/// Bytes of each tensor that tell a file from others of the same shape.
-const TENSOR_HEAD_BYTES: usize = 64;
-
 /// The texts of a model file.
 pub struct FileText {
     file: Arc<ModelFile>,
@@ -79,32 +101,26 @@ impl FileText {
         let id = names.next().expect("there is one at least");
         let aliases = names.filter(|name| *name != id).collect();
         let template = file.chat_template().map_or("", |template| template.source());
-        let habits = Habits {
-            calls_tools: template.contains("<tool_call>") && template.contains("tools"),
-            thinks: template.contains("</think>"),
-        };
+        let habits = Habits { calls: CallForm::of_template(template), thinks: template.contains("</think>") };
         Self { file, id, aliases, context_size, habits }
     }
 
-    /// A short name for everything that a text depends on beside its request: the file's size and the beginning of each
-    /// tensor, how it is kept and run (`settings`), and our version.
+    /// A short name for everything that a text depends on beside its request: the file, how it is kept and run
+    /// (`settings`), and our version.
     pub fn fingerprint(file: &ModelFile, settings: &str) -> Result<String, EngineError> {
-        let gguf = file.gguf();
         let version = env!("CARGO_PKG_VERSION");
-        let template = file.chat_template().map_or("", |template| template.source());
-        let mut bytes = format!("{} {settings} {version} {template}", gguf.file_len()).into_bytes();
-        for tensor in gguf.tensors() {
-            let mut head = vec![0; tensor.n_bytes.min(TENSOR_HEAD_BYTES)];
-            gguf.read_at(tensor, 0, &mut head)?;
-            bytes.extend_from_slice(tensor.name.as_bytes());
-            bytes.extend_from_slice(&head);
-        }
-        // FNV-1a: it tells files apart, and keeps nobody from making one of the same name.
-        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Ok(format!("ft-{version}-{hash:016x}"))
+        let text = format!("{} {settings} {version}", file.gguf().fingerprint()?);
+        Ok(format!("ft-{version}-{:016x}", fnv(&text)))
     }
+}
+
+/// FNV-1a of a text.
+pub(crate) fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+fn mode(special: bool) -> Special {
+    if special { Special::Parse } else { Special::AsText }
 }
 
 impl TextModel for FileText {
@@ -125,7 +141,22 @@ impl TextModel for FileText {
     }
 
     fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
-        self.file.encode(text, if special { Special::Parse } else { Special::AsText })
+        self.file.encode(text, mode(special))
+    }
+
+    fn encode_part(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
+        Ok(self.file.tokenizer().encode(text, mode(special))?)
+    }
+
+    fn tokenizer(&self) -> TokenizerInfo {
+        let tokenizer = self.file.tokenizer();
+        let text = |id: Option<TokenId>| id.map(|id| tokenizer.token_text(id).into_owned());
+        TokenizerInfo {
+            bos_token: text(tokenizer.bos()),
+            eos_token: text(tokenizer.eos()),
+            add_bos: tokenizer.add_bos(),
+            chat_template: self.file.chat_template().map(|template| template.source().to_owned()),
+        }
     }
 
     fn encode_chat(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError> {

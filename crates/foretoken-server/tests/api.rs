@@ -4,7 +4,8 @@ mod common;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
-use common::{CONTEXT_SIZE, Server, Setup, block_on, json, post, text};
+use common::{CONTEXT_SIZE, END, Server, Setup, block_on, json, post, text};
+use foretoken_server::speech::CallForm;
 use foretoken_server::{Habits, Limits};
 use serde_json::{Value, json as j};
 
@@ -151,11 +152,18 @@ fn put_together(chunks: &[Value], index: usize) -> (String, Value, Vec<Value>) {
 fn a_prompt_s_tokens_score_what_they_scored_when_they_were_written() {
     block_on(async {
         let server = Server::new(Setup::default());
-        let written = server.ask(COMPLETIONS, &j!({
-            "prompt": [12, 13, 14], "max_tokens": 50, "seed": 3, "logprobs": 2, "logit_bias": { "8": -100 }, "trace": true,
-        })).await;
+        let written = server
+            .ask(
+                COMPLETIONS,
+                &j!({
+                    "prompt": [12, 13, 14], "max_tokens": 50, "seed": 3, "logprobs": 2, "ignore_eos": true,
+                    "logit_bias": { "8": 2 }, "trace": true,
+                }),
+            )
+            .await;
         let passes = written["choices"][0]["foretoken"]["passes"].as_array().unwrap();
         let ids = passes.iter().flat_map(|pass| pass["tokens"].as_array().unwrap()).map(|token| token["id"].clone());
+        assert!(ids.clone().any(|id| id == END), "what ends a text is scored like the rest");
         let prompt: Vec<Value> = [j!(12), j!(13), j!(14)].into_iter().chain(ids).collect();
         let body = j!({ "prompt": prompt, "max_tokens": 0, "echo": true, "logprobs": 2 });
         let scored = server.ask(COMPLETIONS, &body).await;
@@ -202,7 +210,6 @@ fn what_cannot_be_served_is_refused_by_name() {
         (COMPLETIONS, j!({ "prompt": [] }), "prompt", "invalid_value"),
         (COMPLETIONS, j!({ "prompt": "" }), "prompt", "empty_prompt"),
         (COMPLETIONS, j!({ "prompt": long }), "prompt", "context_length_exceeded"),
-        (COMPLETIONS, j!({ "prompt": [12, 8, 12], "echo": true, "logprobs": 1 }), "echo", "unsupported"),
         (COMPLETIONS, j!({ "prompt": "a", "suffix": "b", "echo": true }), "echo", "invalid_value"),
         (COMPLETIONS, j!({ "prompt": "a", "regex": "x", "grammar": "y" }), "grammar", "invalid_value"),
         (COMPLETIONS, j!({ "prompt": "a", "regex": "x", "ignore_eos": true }), "ignore_eos", "invalid_value"),
@@ -408,7 +415,7 @@ fn a_share_is_run_again_without_drafts_and_compared() {
 #[test]
 fn tools_are_told_apart_in_answers() {
     block_on(async {
-        let habits = Habits { calls_tools: true, thinks: true };
+        let habits = Habits { calls: Some(CallForm::Tagged), thinks: true };
         let server = Server::new(Setup { habits, ..Setup::default() });
         let tools =
             j!({ "tools": [{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }] });

@@ -2,56 +2,19 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use common::real::RealServer;
 use common::{block_on, json, post, text};
-use foretoken_engine::{Engine, EngineOptions};
-use foretoken_server::{App, FileText, Keys, Limits, Metrics, PassLog, TextModel, router, worker};
-use foretoken_testkit::models;
 use futures_util::future::join_all;
 use serde_json::{Value, json as j};
 use tower::ServiceExt;
 
 const CHATS: &str = "/v1/chat/completions";
 
-/// A server of the model of this name, and how to end it; nothing when the model is not there.
-fn server(name: &str) -> Option<(Router, impl FnOnce())> {
-    let path = models::find(name)?;
-    let passes = PassLog::default();
-    let options = EngineOptions {
-        threads: Some(1),
-        context: Some(512),
-        recorder: Some(passes.recorder()),
-        ..EngineOptions::default()
-    };
-    let engine = Engine::open(&path, options).expect("a sound model file");
-    let (context, drafters) = (engine.context_size(), engine.drafters());
-    let (file, scheduler) = engine.into_parts();
-    let fingerprint = FileText::fingerprint(&file, "test").expect("the file can be read");
-    let model = FileText::new(Arc::new(file), None, context);
-    let metrics = Arc::new(Metrics::new(model.id(), drafters.clone()));
-    let (handle, thread) = worker::spawn(scheduler, passes, metrics.clone(), 0.0).expect("a thread");
-    let (keys, limits) = (Keys::default(), Limits::default());
-    let app = Arc::new(App::new(Box::new(model), handle, metrics, keys, limits, drafters, fingerprint));
-    let end = {
-        let app = app.clone();
-        move || {
-            app.engine.stop();
-            assert!(thread.join().expect("the engine's thread does not panic").is_idle());
-        }
-    };
-    Some((router(app), end))
-}
-
-async fn ask(router: &Router, path: &str, body: &Value) -> Value {
-    let response = router.clone().oneshot(post(path, body.to_string())).await.expect("routers do not fail");
-    json(response).await
-}
-
 #[test]
 fn a_code_model_calls_tools_and_fills_in_the_middle() {
-    let Some((router, end)) = server("qwen-coder-0.5b") else { return };
+    let Some(server) = RealServer::new("qwen-coder-0.5b", 512, 512) else { return };
     let tool = |name: &str, field: &str| {
         let parameters = j!({
             "type": "object", "properties": { field: { "type": "string", "maxLength": 12 } }, "required": [field],
@@ -65,7 +28,7 @@ fn a_code_model_calls_tools_and_fills_in_the_middle() {
         "parallel_tool_calls": false,
     });
     block_on(async {
-        let answer = ask(&router, CHATS, &body).await;
+        let answer = server.ask(CHATS, &body).await;
         let choice = &answer["choices"][0];
         assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
         let call = &choice["message"]["tool_calls"][0]["function"];
@@ -75,38 +38,39 @@ fn a_code_model_calls_tools_and_fills_in_the_middle() {
         let mut streamed = body.clone();
         streamed["stream"] = j!(true);
         streamed["draft"] = j!("none");
-        let response = router.clone().oneshot(post(CHATS, streamed.to_string())).await.expect("routers do not fail");
+        let response =
+            server.router.clone().oneshot(post(CHATS, streamed.to_string())).await.expect("routers do not fail");
         let chunks = common::chunks(&text(response).await);
         let calls: Vec<&Value> = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["tool_calls"].get(0)).collect();
-        assert_eq!(calls.iter().map(|call| &call["function"]).collect::<Vec<_>>(), [call]);
+        assert_eq!((&calls[0]["function"]["name"], &calls[0]["function"]["arguments"]), (&call["name"], &j!("")));
+        assert!(calls[0]["id"].is_string() && calls.iter().all(|call| call["index"] == 0));
+        let pieces: Vec<&str> = calls[1..].iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
+        assert!(pieces.len() > 1, "they come as they are written: {pieces:?}");
+        assert_eq!(pieces.concat(), call["arguments"]);
         let infill = j!({
             "prompt": "def mean(numbers):\n", "suffix": "\n    return total / len(numbers)\n", "max_tokens": 40,
             "temperature": 0,
         });
-        let answer = ask(&router, "/v1/completions", &infill).await;
+        let answer = server.ask("/v1/completions", &infill).await;
         let text = answer["choices"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(text.contains("total"), "{text:?}");
     });
-    end();
+    server.end();
 }
 
 #[test]
 fn a_real_model_answers_many_as_it_answers_each() {
-    let Some((router, end)) = server("smollm2-135m") else { return };
+    let Some(server) = RealServer::new("smollm2-135m", 512, 512) else { return };
     let ask = |body: Value| {
-        let router = router.clone();
+        let server = &server;
         async move {
-            let answer = self::ask(&router, CHATS, &body).await;
+            let answer = server.ask(CHATS, &body).await;
             let content = answer["choices"][0]["message"]["content"].as_str();
             content.unwrap_or_else(|| panic!("{body} -> {answer}")).to_owned()
         }
     };
     let user = |text: &str, more: Value| {
-        let mut body = j!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 40, "seed": 1 });
-        for (name, value) in more.as_object().expect("an object") {
-            body[name] = value.clone();
-        }
-        body
+        with(j!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 40, "seed": 1 }), more)
     };
     let schema = j!({
         "type": "object", "properties": { "city": { "type": "string", "maxLength": 20 }, "people": { "type": "integer" } },
@@ -134,10 +98,71 @@ fn a_real_model_answers_many_as_it_answers_each() {
         }
         let mut body = requests[0].clone();
         body["stream"] = j!(true);
-        let response = router.clone().oneshot(post(CHATS, body.to_string())).await.expect("routers do not fail");
+        let response = server.router.clone().oneshot(post(CHATS, body.to_string())).await.expect("routers do not fail");
         let chunks = common::chunks(&text(response).await);
         let streamed: String = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect();
         assert_eq!(streamed, together[0]);
     });
-    end();
+    server.end();
+}
+
+#[test]
+fn an_evaluation_harness_finds_what_it_asks_for() {
+    let Some(server) = RealServer::new("smollm2-135m", 512, 512) else { return };
+    block_on(async {
+        let request = Request::get("/tokenizer_info").body(Body::empty()).expect("a sound request");
+        let info = json(server.router.clone().oneshot(request).await.expect("routers do not fail")).await;
+        assert_eq!((&info["bos_token"], &info["eos_token"]), (&j!("<|im_start|>"), &j!("<|im_end|>")));
+        assert!(info["chat_template"].as_str().is_some_and(|template| template.contains("<|im_start|>")));
+        let tokens = async |body: Value| server.ask("/tokenize", &body).await["tokens"].clone();
+        let ids = |tokens: Value| tokens.as_array().expect("a list").clone();
+        let end = tokens(j!({ "prompt": "<|im_end|>", "add_special_tokens": false })).await;
+        assert_eq!(end.as_array().map(Vec::len), Some(1));
+        let as_text = tokens(j!({ "prompt": "<|im_end|>", "parse_special": false })).await;
+        assert!(as_text.as_array().map(Vec::len) > Some(1));
+
+        // Prompts as lists of ids, each with an end of text in its midst; one is what the model itself would go on with.
+        let turn =
+            ids(tokens(j!({ "prompt": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nOne, two, three," }))
+                .await);
+        let greedy = j!({ "prompt": turn, "max_tokens": 6, "temperature": 0, "trace": true, "ignore_eos": true });
+        let greedy = server.ask("/v1/completions", &greedy).await;
+        let passes = greedy["choices"][0]["foretoken"]["passes"].as_array().expect("passes");
+        let written =
+            passes.iter().flat_map(|pass| pass["tokens"].as_array().expect("tokens")).map(|t| t["id"].clone());
+        let likely = [turn.clone(), written.collect()].concat();
+        let other = [turn.clone(), ids(tokens(j!({ "prompt": " green walls" })).await)].concat();
+        let body = j!({
+            "prompt": [likely, other], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234,
+            "echo": true,
+        });
+        let scored = server.ask("/v1/completions", &body).await;
+        for (index, (prompt, is_greedy)) in [(likely, true), (other, false)].into_iter().enumerate() {
+            let choice = &scored["choices"][index];
+            assert_eq!(choice["index"], index, "{scored}");
+            let logprobs = choice["logprobs"]["token_logprobs"].as_array().expect("a list");
+            let top = choice["logprobs"]["top_logprobs"].as_array().expect("a list");
+            assert_eq!((logprobs.len(), top.len()), (prompt.len() + 1, prompt.len() + 1));
+            assert!(logprobs[0].is_null() && logprobs[1..].iter().all(|value| value.as_f64() <= Some(0.0)));
+            let is_likeliest = |at: usize| {
+                let values = top[at].as_object().expect("names and values").values();
+                values.map(|value| value.as_f64()).fold(None, |most, value| if value > most { value } else { most })
+                    == logprobs[at].as_f64()
+            };
+            assert_eq!((turn.len()..prompt.len()).all(is_likeliest), is_greedy);
+        }
+        let plain = server.ask("/v1/completions", &with(body, j!({ "draft": "none" }))).await;
+        for index in 0..2 {
+            let [plain, scored] = [&plain, &scored].map(|answer| &answer["choices"][index]);
+            assert_eq!((&plain["text"], &plain["logprobs"]), (&scored["text"], &scored["logprobs"]));
+        }
+    });
+    server.end();
+}
+
+fn with(mut body: Value, more: Value) -> Value {
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
 }

@@ -111,6 +111,22 @@ fn a_server_that_goes_away_ends_what_it_has_begun() {
 }
 
 #[test]
+fn who_does_not_end_in_time_is_told() {
+    let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
+    with_server(limits, |address, stop| async move {
+        let body = "{\"prompt\": \"abc\", \"n\": 32, \"max_tokens\": 500, \"ignore_eos\": true, \"stream\": true}";
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request(body).as_bytes()).await.unwrap();
+        let mut first = [0; 64];
+        stream.read_exact(&mut first).await.unwrap();
+        stop.send(()).unwrap();
+        let rest = read_all(&mut stream).await;
+        // The engine may have been faster than we are.
+        assert!(rest.contains("shutting_down") || rest.contains("[DONE]"), "{rest}");
+    });
+}
+
+#[test]
 fn connections_are_kept_and_requests_that_do_not_fit_are_refused() {
     with_server(Limits::default(), |address, stop| async move {
         let mut stream = TcpStream::connect(address).await.unwrap();

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, Fields, Kind, field, wrong_kind};
 use crate::reply::{Kind as ReplyKind, Shape};
-use crate::speech::Form;
+use crate::speech::{CallForm, Form, Start};
 
 /// The fields beside those of [`settings`], [`structure`] and [`tools`].
 pub const FIELDS: &[Field] = &[
@@ -64,15 +64,23 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     if let Some(name) = variables.keys().find(|name| RESERVED.contains(&name.as_str())) {
         return Err(fields.wrong("chat_template_kwargs", format!("names {name}, which has a field of its own")));
     }
-    let form = Form { calls_tools: !tools.shown.is_empty(), thinks: app.text.habits().thinks };
+    let form = Form { calls: tools.form, names: tools.names.into(), thinks: app.text.habits().thinks };
     let conversation = Conversation { tools: tools.shown, variables, ..self::conversation(messages)? };
-    let prompt = app.text.encode_chat(&conversation).map_err(|error| ApiError::engine(error, "messages"))?;
+    let mut prompt = app.text.encode_chat(&conversation).map_err(|error| ApiError::engine(error, "messages"))?;
+    let mut start = Start::Content;
+    if form.thinks && app.ends_with_think(&prompt) {
+        start = Start::Thought;
+    } else if let (Some(CallForm::Listed), Some(_)) = (form.calls, &tools.grammar) {
+        // The mark is a control token, which no grammar can ask for: the call is begun instead.
+        let mark = CallForm::Listed.opening().unwrap_or_default();
+        prompt.extend(app.text.encode_part(mark, true).map_err(|error| ApiError::engine(error, "tools"))?);
+        start = Start::Call;
+    }
     let limit = app.text.context_size();
     if prompt.len() >= limit {
         let error = ApiError::from(RequestError::PromptTooLong { len: prompt.len(), limit });
         return Err(ApiError { param: Some("messages".into()), ..error });
     }
-    let starts_thinking = form.thinks && app.ends_with_think(&prompt);
     let constraint = match (tools.grammar, grammar) {
         (Some(_), Some((_, field))) => return Err(fields.wrong(field, "cannot be used together with tool_choice")),
         (Some(grammar), None) => Some((grammar, "tools")),
@@ -80,7 +88,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     };
     let constraint = match constraint {
         Some((grammar, field)) => {
-            let grammar = if starts_thinking { after_thought(grammar) } else { grammar };
+            let grammar = if start == Start::Thought { after_thought(grammar) } else { grammar };
             Some(app.text.constraint(&grammar).map_err(|error| ApiError::engine(error, field))?)
         }
         None => None,
@@ -92,7 +100,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
         ..settings.request(prompt.clone(), choice, scope)
     };
     let stream = settings.stream;
-    let kind = ReplyKind::Chat { form, starts_thinking, logprobs };
+    let kind = ReplyKind::Chat { form, start, logprobs };
     let requests = (0..settings.n).map(request).collect();
     Ok(Ask { requests, scoring: Vec::new(), shape: Shape::new(kind, &settings, vec![prompt.len()]), stream })
 }

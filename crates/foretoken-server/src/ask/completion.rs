@@ -15,6 +15,7 @@ use crate::score;
 pub const FIELDS: &[Field] = &[
     field("prompt", Kind::Any, "A text, a list of token ids, or a list of either"),
     field("suffix", Kind::Text, "What stands after the text, for models with tokens to fill in the middle"),
+    field("parse_special", Kind::Flag, "Names of special tokens in the prompt are what they mean; else they are text"),
     field("max_tokens", Kind::Whole, "Most tokens to write, by default 16; 0 only with echo"),
     field("echo", Kind::Flag, "Begin the text with the prompt; with logprobs, score its tokens too"),
     field("logprobs", Kind::Whole, "Log-probabilities of each token and of this many of the likeliest: 0 to 20"),
@@ -34,6 +35,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     let prompt = fields.any("prompt");
     let prompt = fields.required("prompt", prompt)?;
     let suffix = fields.text("suffix")?;
+    let special = fields.flag("parse_special")?;
     let echo = fields.flag("echo")?;
     let logprobs = fields.size("logprobs", 0, MAX_LOGPROBS)?;
     let max_tokens = fields.size("max_tokens", 0, usize::MAX)?.unwrap_or(DEFAULT_MAX_TOKENS);
@@ -45,7 +47,10 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     if echo && suffix.is_some() {
         return Err(fields.wrong("echo", "cannot be used together with suffix"));
     }
-    let prompts = prompts(prompt, suffix.as_deref(), app)?;
+    if special && suffix.is_some() {
+        return Err(fields.wrong("parse_special", "cannot be used together with suffix"));
+    }
+    let prompts = prompts(prompt, special, suffix.as_deref(), app)?;
     check_lengths(&prompts, app)?;
     let constraint = match &grammar {
         Some((grammar, field)) => Some(app.text.constraint(grammar).map_err(|error| ApiError::engine(error, field))?),
@@ -64,9 +69,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
         }
     }
     let scoring = match logprobs {
-        Some(n) if echo => {
-            prompts.iter().map(|p| score::request(&p.prompt, n, scope, app)).collect::<Result<_, _>>()?
-        }
+        Some(n) if echo => prompts.iter().map(|p| score::request(&p.prompt, n, scope, app)).collect(),
         _ => Vec::new(),
     };
     let stream = settings.stream;
@@ -77,7 +80,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
 }
 
 /// Every prompt as tokens.
-fn prompts(value: Value, suffix: Option<&str>, app: &App) -> Result<Vec<Infill>, ApiError> {
+fn prompts(value: Value, special: bool, suffix: Option<&str>, app: &App) -> Result<Vec<Infill>, ApiError> {
     let list = match value {
         Value::String(_) => vec![value],
         Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => vec![Value::Array(list)],
@@ -88,14 +91,14 @@ fn prompts(value: Value, suffix: Option<&str>, app: &App) -> Result<Vec<Infill>,
         let message = format!("prompt has {} prompts, and 1 to {MAX_PROMPTS} are accepted", list.len());
         return Err(ApiError::invalid(Some("prompt".into()), "invalid_value", message));
     }
-    list.into_iter().map(|value| one_prompt(value, suffix, app)).collect()
+    list.into_iter().map(|value| one_prompt(value, special, suffix, app)).collect()
 }
 
-fn one_prompt(value: Value, suffix: Option<&str>, app: &App) -> Result<Infill, ApiError> {
+fn one_prompt(value: Value, special: bool, suffix: Option<&str>, app: &App) -> Result<Infill, ApiError> {
     let plain = |prompt: Vec<TokenId>| Infill { prompt, end_tokens: Vec::new() };
     let engine = |error: EngineError| ApiError::engine(error, "prompt");
     match (value, suffix) {
-        (Value::String(text), None) => app.text.encode(&text, false).map(plain).map_err(engine),
+        (Value::String(text), None) => app.text.encode(&text, special).map(plain).map_err(engine),
         (Value::String(text), Some(suffix)) => {
             let infill = app.text.encode_infill(&text, suffix).map_err(engine)?;
             infill.ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! `/tokenize` and `/detokenize`, and lists of token ids wherever they come.
+//! `/tokenize`, `/detokenize` and `/tokenizer_info` in vLLM's form, which evaluation harnesses ask; and lists of token ids
+//! wherever they come.
 
 use foretoken_engine::TokenId;
 use serde_json::{Value, json};
@@ -7,14 +8,16 @@ use super::chat;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, Fields, Kind, field, whole, wrong_kind};
+use crate::text::TokenizerInfo;
 
 /// Fields of `/tokenize`.
 pub const TOKENIZE: &[Field] = &[
     field("model", Kind::Text, "The model's id; may be left out"),
-    field("prompt", Kind::Text, "The text, with the tokens that begin a prompt"),
+    field("prompt", Kind::Text, "The text"),
     field("content", Kind::Text, "The same as prompt"),
     field("messages", Kind::List, "A conversation instead of a text"),
-    field("parse_special", Kind::Flag, "Names of special tokens in the text are what they mean"),
+    field("add_special_tokens", Kind::Flag, "Begin the text as a prompt begins; true when left out"),
+    field("parse_special", Kind::Flag, "Names of special tokens in the text are what they mean; true when left out"),
     field("with_pieces", Kind::Flag, "Each token's text too"),
 ];
 
@@ -28,14 +31,16 @@ pub fn tokenize(body: &[u8], app: &App) -> Result<Value, ApiError> {
     if let Some(model) = fields.text("model")? {
         app.check_model(&model)?;
     }
-    let special = fields.flag("parse_special")?;
+    let begun = fields.flag_or("add_special_tokens", true)?;
+    let special = fields.flag_or("parse_special", true)?;
     let with_pieces = fields.flag("with_pieces")?;
     let texts = [fields.text("prompt")?, fields.text("content")?];
     let messages = fields.list("messages")?;
     debug_assert!(fields.is_empty(), "{fields:?} was not read");
     let ids = match (texts, messages) {
         ([Some(text), None] | [None, Some(text)], None) => {
-            app.text.encode(&text, special).map_err(|error| ApiError::engine(error, "prompt"))?
+            let ids = if begun { app.text.encode(&text, special) } else { app.text.encode_part(&text, special) };
+            ids.map_err(|error| ApiError::engine(error, "prompt"))?
         }
         ([None, None], Some(messages)) => {
             let conversation = chat::conversation(messages)?;
@@ -66,6 +71,21 @@ pub fn detokenize(body: &[u8], app: &App) -> Result<Value, ApiError> {
     let bytes: Vec<u8> = ids.iter().flat_map(|&id| app.text.token_bytes(id)).copied().collect();
     let text = String::from_utf8_lossy(&bytes);
     Ok(json!({ "prompt": text, "content": text }))
+}
+
+/// Answers `/tokenizer_info`. Tokens that a model does not have are left out.
+pub fn info(app: &App) -> Value {
+    let TokenizerInfo { bos_token, eos_token, add_bos, chat_template } = app.text.tokenizer();
+    let mut value = json!({
+        "tokenizer_class": "foretoken", "vocab_size": app.text.vocab_size(), "model_max_length": app.text.context_size(),
+        "add_bos_token": add_bos,
+    });
+    for (name, text) in [("bos_token", bos_token), ("eos_token", eos_token), ("chat_template", chat_template)] {
+        if let Some(text) = text {
+            value[name] = json!(text);
+        }
+    }
+    value
 }
 
 /// A list of token ids.

@@ -1,11 +1,11 @@
-//! Tools that a model may call, in the form that Qwen and Hermes models were trained on:
-//! `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
+//! Tools that a model may call, and grammars that leave it nothing but to call one.
 
 use foretoken_engine::Grammar;
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::fields::{Field, Fields, Kind, field};
+use crate::speech::CallForm;
 use crate::text::Habits;
 
 /// The fields that [`read`] reads.
@@ -33,6 +33,10 @@ const MAX_TOOLS: usize = 128;
 /// The tools of a request.
 #[derive(Debug, Default)]
 pub struct Tools {
+    /// How they are called, when there are any.
+    pub form: Option<CallForm>,
+    /// The functions' names.
+    pub names: Vec<String>,
     /// As the template is shown them; empty when the model may call none.
     pub shown: Vec<Value>,
     /// The model has to call one.
@@ -71,21 +75,25 @@ pub fn read(fields: &mut Fields, habits: Habits) -> Result<Tools, ApiError> {
     }
     let tools: Vec<Tool> =
         list.into_iter().enumerate().map(|(index, value)| tool(value, index)).collect::<Result<_, _>>()?;
-    if !habits.calls_tools {
+    let Some(form) = habits.calls else {
         let why = "this model's chat template has no form for tools that this server knows";
         return Err(fields.unsupported("tools", why));
-    }
+    };
     let parallel = parallel != Some(json!(false));
     let grammar = match &choice {
         Some(Choice::None) => return Ok(Tools::default()),
         None | Some(Choice::Auto) => None,
-        Some(Choice::Required) => Some(calls(&tools.iter().collect::<Vec<_>>(), parallel)),
+        Some(Choice::Required | Choice::Named(_)) if form == CallForm::Marked => {
+            return Err(fields.unsupported("tool_choice", "this model cannot be made to call; use auto"));
+        }
+        Some(Choice::Required) => Some(calls(form, &tools.iter().collect::<Vec<_>>(), parallel)),
         Some(Choice::Named(name)) => match tools.iter().find(|tool| tool.name == *name) {
-            Some(tool) => Some(calls(&[tool], false)),
+            Some(tool) => Some(calls(form, &[tool], false)),
             None => return Err(fields.wrong("tool_choice", "names a function that is not among the tools")),
         },
     };
-    Ok(Tools { shown: tools.into_iter().map(|tool| tool.shown).collect(), grammar })
+    let (names, shown) = tools.into_iter().map(|tool| (tool.name, tool.shown)).unzip();
+    Ok(Tools { form: Some(form), names, shown, grammar })
 }
 
 fn choice(fields: &mut Fields) -> Result<Option<Choice>, ApiError> {
@@ -135,19 +143,26 @@ fn empty_schema() -> Map<String, Value> {
 }
 
 /// Texts that call one of these tools, or several after each other.
-fn calls(tools: &[&Tool], parallel: bool) -> Grammar {
-    let mut lark = String::from("start: call");
-    if parallel {
-        lark.push_str(" (\"\\n\" call)*");
+fn calls(form: CallForm, tools: &[&Tool], parallel: bool) -> Grammar {
+    let mut lark = String::from(match (form, parallel) {
+        (CallForm::Tagged, false) => "start: call\n",
+        (CallForm::Tagged, true) => "start: call (\"\\n\" call)*\n",
+        // These models' templates know one call at a time.
+        (CallForm::Bare | CallForm::Marked, _) => "start: body\n",
+        (CallForm::Listed, false) => "start: \"[\" body \"]\"\n",
+        (CallForm::Listed, true) => "start: \"[\" body (\", \" body)* \"]\"\n",
+    });
+    if form == CallForm::Tagged {
+        lark.push_str("call: \"<tool_call>\\n\" body \"\\n</tool_call>\"\n");
     }
-    lark.push_str("\ncall: \"<tool_call>\\n\" body \"\\n</tool_call>\"\n");
+    let arguments = if form == CallForm::Bare { "parameters" } else { "arguments" };
     let names: Vec<String> = (0..tools.len()).map(|index| format!("body_{index}")).collect();
     lark.push_str(&format!("body: {}\n", names.join(" | ")));
     for (name, tool) in names.iter().zip(tools) {
         let mut schema = json!({
             "type": "object",
-            "properties": { "name": { "const": tool.name }, "arguments": tool.parameters },
-            "required": ["name", "arguments"],
+            "properties": { "name": { "const": tool.name }, arguments: tool.parameters },
+            "required": ["name", arguments],
             "additionalProperties": false,
             "x-guidance": { "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " },
         });
@@ -160,4 +175,55 @@ fn calls(tools: &[&Tool], parallel: bool) -> Grammar {
         lark.push_str(&format!("{name}: %json {schema}\n"));
     }
     Grammar::Lark(lark)
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_engine::ModelFile;
+    use foretoken_formats::tokenizer::Special;
+    use foretoken_testkit::models;
+
+    use super::*;
+    use crate::speech::{Form, Part, Speech, Start};
+
+    #[test]
+    fn what_a_grammar_leaves_is_read_as_calls() {
+        let Some(path) = models::find("smollm2-135m") else { return };
+        let file = ModelFile::open(&path).expect("a sound model file");
+        let tool = |name: &str| Tool {
+            name: name.into(),
+            parameters: json!({ "type": "object", "properties": { "x": { "type": "integer" } }, "required": ["x"] }),
+            shown: Value::Null,
+        };
+        let tools = [tool("f"), tool("g")];
+        let f = vec![Part::Call("f".into()), Part::Arguments("{\"x\": 1}".into())];
+        let g = vec![Part::Call("g".into()), Part::Arguments("{\"x\": 2}".into())];
+        let body =
+            |arguments: &str, name: &str, x: u8| format!("{{\"name\": \"{name}\", \"{arguments}\": {{\"x\": {x}}}}}");
+        let (one, two) = (body("arguments", "f", 1), body("arguments", "g", 2));
+        for (form, start, text, expected) in [
+            (
+                CallForm::Tagged,
+                Start::Content,
+                format!("<tool_call>\n{one}\n</tool_call>\n<tool_call>\n{two}\n</tool_call>"),
+                [f.clone(), g.clone()].concat(),
+            ),
+            (CallForm::Bare, Start::Content, body("parameters", "g", 2), g.clone()),
+            (CallForm::Listed, Start::Call, format!("[{one}, {two}]"), [f, g].concat()),
+        ] {
+            let grammar = calls(form, &tools.iter().collect::<Vec<_>>(), true);
+            let mut constraint = file.constraint(&grammar).unwrap_or_else(|error| panic!("{form:?}: {error}"));
+            for &token in &file.tokenizer().encode(&text, Special::AsText).expect("a text") {
+                assert!(constraint.allows(token), "{form:?}: {token} of {text:?}");
+                constraint.advance(token);
+            }
+            assert!(constraint.may_end(), "{form:?}");
+            let names = tools.iter().map(|tool| tool.name.clone()).collect();
+            let mut speech = Speech::new(Form { calls: Some(form), names, thinks: false }, start);
+            let mut parts = Vec::new();
+            speech.push(&text, &mut parts);
+            speech.finish(&mut parts);
+            assert_eq!(parts, expected, "{form:?}");
+        }
+    }
 }

@@ -4,8 +4,8 @@ use foretoken_decode::sampler::TokenLogprobs;
 use foretoken_engine::Outcome;
 use serde_json::{Value, json};
 
-use super::whole::{call, scored, text};
-use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
+use super::whole::{call, called, scored, text};
+use super::{Head, Kind, Shape, call_id, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::speech::{Part, Speech};
@@ -30,7 +30,7 @@ impl Chunks {
     /// For an answer with `n` choices.
     pub fn new(head: Head, shape: Shape, n: usize) -> Self {
         let speech = match &shape.kind {
-            Kind::Chat { form, starts_thinking, .. } => Some(Speech::new(*form, *starts_thinking)),
+            Kind::Chat { form, start, .. } => Some(Speech::new(form.clone(), *start)),
             Kind::Completion { .. } => None,
         };
         let choices = (0..n).map(|_| Choice { speech: speech.clone(), offset: 0, n_calls: 0 }).collect();
@@ -107,7 +107,7 @@ impl Chunks {
             false => Vec::new(),
         };
         if self.choices[index].n_calls > 0 {
-            finish_reason = "tool_calls";
+            finish_reason = called(finish_reason);
         }
         let mut last = match self.shape.is_chat() {
             true => json!({ "index": index, "delta": {}, "logprobs": null }),
@@ -163,14 +163,18 @@ impl Chunks {
         if let Some(speech) = &mut choice.speech {
             read(speech, &mut parts);
         }
+        let Kind::Chat { form, .. } = &self.shape.kind else { return Vec::new() };
         let delta = |part| match part {
             Part::Content(text) => json!({ "content": text }),
             Part::Thought(text) => json!({ "reasoning_content": text }),
-            Part::Call { name, arguments } => {
-                let mut value = call(&format!("{}{index}", self.head.id), choice.n_calls, &name, &arguments);
+            Part::Call(name) => {
+                let mut value = call(&call_id(form, &self.head.id, index, choice.n_calls), &name, "");
                 value["index"] = json!(choice.n_calls);
                 choice.n_calls += 1;
                 json!({ "tool_calls": [value] })
+            }
+            Part::Arguments(text) => {
+                json!({ "tool_calls": [{ "index": choice.n_calls - 1, "function": { "arguments": text } }] })
             }
         };
         parts.into_iter().map(delta).collect()

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::ask::settings::Settings;
 use crate::error::ApiError;
-use crate::speech::Form;
+use crate::speech::{CallForm, Form, Start};
+use crate::text::fnv;
 use crate::worker::Piece;
 
 /// What is asked for.
@@ -32,8 +33,8 @@ pub enum Kind {
     Chat {
         /// What is told apart in them.
         form: Form,
-        /// The prompt ends inside a thought.
-        starts_thinking: bool,
+        /// What the prompt ends inside of.
+        start: Start,
         /// Number of likeliest tokens to tell for each token.
         logprobs: Option<usize>,
     },
@@ -86,6 +87,19 @@ impl Head {
             "id": self.id, "object": object, "created": self.created, "model": app.text.id(),
             "system_fingerprint": app.fingerprint, "seed": shape.seed,
         })
+    }
+}
+
+/// The id of a choice's call, which names the answer too, so that ids of different answers differ.
+fn call_id(form: &Form, answer: &str, choice: usize, index: usize) -> String {
+    let unique = answer.rsplit('-').next().unwrap_or(answer);
+    let id = format!("call_{unique}_{choice}_{index}");
+    match form.calls {
+        // Their templates take ids of nine letters and digits, and no others.
+        Some(CallForm::Listed | CallForm::Marked) => {
+            format!("{:09x}", fnv(&id) >> 28)
+        }
+        _ => id,
     }
 }
 

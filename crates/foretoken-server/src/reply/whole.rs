@@ -4,10 +4,10 @@ use foretoken_decode::sampler::TokenLogprobs;
 use foretoken_engine::{Finish, Outcome, TokenId};
 use serde_json::{Value, json};
 
-use super::{Head, Kind, Shape, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
+use super::{Head, Kind, Shape, call_id, finish_reason, logprobs, pass_trace, stop_reason, timings, usage};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::speech::{Form, Part, Speech};
+use crate::speech::{Form, Part, Speech, Start};
 use crate::worker::Piece;
 
 /// One choice's end, and how it came to it when that is to be told.
@@ -37,8 +37,9 @@ pub fn whole(
                 let scores = scores.get(index / shape.n).map_or(&[][..], Vec::as_slice);
                 completion(outcome, prompt, *logprobs, scores, app)?
             }
-            Kind::Chat { form, starts_thinking, logprobs } => {
-                message(outcome, *form, *starts_thinking, &head.id, *logprobs, app)?
+            Kind::Chat { form, start, logprobs } => {
+                let id = |call| call_id(form, &head.id, index, call);
+                message(outcome, form, *start, &id, *logprobs, app)?
             }
         };
         choice["index"] = json!(index);
@@ -117,23 +118,25 @@ fn shown_tokens(outcome: &Outcome) -> &[TokenId] {
 
 fn message(
     outcome: &Outcome,
-    form: Form,
-    starts_thinking: bool,
-    id: &str,
+    form: &Form,
+    start: Start,
+    id: &dyn Fn(usize) -> String,
     logprobs: Option<usize>,
     app: &App,
 ) -> Result<Value, ApiError> {
     let mut finish_reason = finish_reason(outcome)?;
-    let mut speech = Speech::new(form, starts_thinking);
+    let mut speech = Speech::new(form.clone(), start);
     let mut parts = Vec::new();
     speech.push(&outcome.text, &mut parts);
     speech.finish(&mut parts);
-    let (mut content, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
+    let (mut content, mut thought) = (String::new(), String::new());
+    let mut calls: Vec<(String, String)> = Vec::new();
     for part in parts {
         match part {
             Part::Content(text) => content.push_str(&text),
             Part::Thought(text) => thought.push_str(&text),
-            Part::Call { name, arguments } => calls.push(call(id, calls.len(), &name, &arguments)),
+            Part::Call(name) => calls.push((name, String::new())),
+            Part::Arguments(text) => calls.last_mut().expect("a call has begun").1.push_str(&text),
         }
     }
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
@@ -141,21 +144,23 @@ fn message(
         message["reasoning_content"] = json!(thought);
     }
     if !calls.is_empty() {
-        finish_reason = "tool_calls";
+        finish_reason = called(finish_reason);
         if content.is_empty() {
             message["content"] = Value::Null;
         }
-        message["tool_calls"] = Value::Array(calls);
+        let calls = calls.iter().enumerate();
+        message["tool_calls"] = calls.map(|(index, (name, arguments))| call(&id(index), name, arguments)).collect();
     }
     let list = logprobs.map(|_| logprobs::chat(shown_tokens(outcome), &outcome.logprobs, app));
     Ok(json!({ "message": message, "finish_reason": finish_reason, "logprobs": list }))
 }
 
-/// A call of a tool. Its id names the answer too, so that ids of different answers differ.
-pub fn call(answer: &str, index: usize, name: &str, arguments: &str) -> Value {
-    let unique = answer.rsplit('-').next().unwrap_or(answer);
-    json!({
-        "id": format!("call_{unique}_{index}"), "type": "function",
-        "function": { "name": name, "arguments": arguments },
-    })
+/// Why a text with calls ended: one that broke off may have broken off in a call.
+pub fn called(finish_reason: &'static str) -> &'static str {
+    if finish_reason == "stop" { "tool_calls" } else { finish_reason }
+}
+
+/// A call of a tool.
+pub fn call(id: &str, name: &str, arguments: &str) -> Value {
+    json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
 }
