@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::TokenId;
 use crate::acceptors::{Acceptor, Rows, Verdict, Walk};
-use crate::budget::{SequenceAcceptance, SharedAcceptance, source_of};
+use crate::budget::{SequenceAcceptance, SharedAcceptance, Trust, source_of};
 use crate::drafters::{Draft, Limits, Observation};
 use crate::generation::{Detokenize, Generation};
 use crate::request::{DraftPolicy, FinishReason, Request};
@@ -135,11 +135,17 @@ impl Sequence {
             DraftPolicy::Off | DraftPolicy::Budget => max_nodes,
         };
         let max_depth = self.generation.left() - 1;
-        Limits { max_nodes, max_depth, vocab_size }
+        Limits { max_nodes, max_depth, vocab_size, min_path_p: 0.0 }
     }
 
     /// A draft for drafter `index` to fill.
-    pub fn draft<'a>(&'a mut self, index: usize, limits: Limits, scratch: &'a RefCell<Scratch>) -> Draft<'a> {
+    pub fn draft<'a>(
+        &'a mut self,
+        index: usize,
+        limits: Limits,
+        shared: &'a SharedAcceptance,
+        scratch: &'a RefCell<Scratch>,
+    ) -> Draft<'a> {
         Draft {
             sequence: self.sequence,
             scope: self.scope,
@@ -149,6 +155,7 @@ impl Sequence {
             source: source_of(index),
             limits,
             draw: Draw::new(&mut self.sampler, scratch, &self.tokens, self.tokens.len() - 1),
+            trust: Trust::new(&self.acceptance, shared),
             samples: self.acceptor.takes_samples().then_some(&mut self.samples),
         }
     }

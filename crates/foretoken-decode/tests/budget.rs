@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use foretoken_decode::budget::{CostModel, CostTable, DraftCost, PassShape, Prior};
-use foretoken_decode::drafters::{Draft, Drafter, PromptLookup};
+use foretoken_decode::drafters::{Companion, Draft, DraftModel, Drafter, PromptLookup, WriterOptions};
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, PassTrace, Recorder, Replay, Request};
 use foretoken_testkit::adversaries::Drawer;
@@ -188,6 +188,23 @@ fn costs_are_learned_from_low_quantiles_and_stay_monotone() {
     assert_eq!(fixed.table(), &prior);
 }
 
+#[test]
+fn a_single_measurement_is_not_believed_over_its_neighbours() {
+    let mut model = CostModel::learning(CostTable::linear(0.010, 0.001));
+    let shape = |rows| PassShape { rows, logits_rows: 0, context: 0 };
+    model.observe(shape(1), 0.020, 0.0);
+    assert!((model.table().trunk(1) - 0.020).abs() < 1e-9, "until more is known it is all there is");
+    for _ in 0..3 {
+        model.observe(shape(1), 0.020, 0.0);
+        model.observe(shape(6), 0.030, 0.0);
+    }
+    model.observe(shape(3), 0.200, 0.0);
+    let stalled = model.table().trunk(3);
+    assert!((0.020..0.030).contains(&stalled), "{stalled}");
+    (0..2).for_each(|_| model.observe(shape(3), 0.028, 0.0));
+    assert!((model.table().trunk(3) - 0.028).abs() < 1e-9, "three are believed");
+}
+
 /// Guesses run in the last 400 of 2000 tokens of repetitive text, when passes cost `truth` and the table starts from `prior`.
 fn learned(prior: CostTable, truth: CostTable) -> usize {
     let tape = Tape::default();
@@ -299,6 +316,41 @@ fn drafting_that_takes_time_is_asked_for_only_where_it_pays() {
     let passes = with_dear(1.0, 0.002);
     assert!(asked(&passes) < 40 && speedup(&passes) > 0.97, "{} asked, {}", asked(&passes), speedup(&passes));
     assert!(asked(&passes[40..]) > 0, "it is tried again now and then");
+}
+
+/// Passes of one request of 600 tokens, at temperature 1, with a draft model that is half as sure as the target and takes
+/// so long for each depth. It writes no siblings.
+fn with_draft_model(scale: f32, seconds: f64) -> Vec<PassTrace> {
+    let model = ToyModel { scale, ..ToyModel::default() };
+    let tape = Tape::default();
+    let draft = ToyTarget::new(ToyModel { scale: scale / 2.0, ..model.clone() });
+    let companion = Companion::new(draft, ToyCache::new(16, 1000, 1), 64, 0);
+    let cost = DraftCost { depth: seconds, ..DraftCost::default() };
+    let options = WriterOptions { min_path_p: 0.0, min_sibling_p: 2.0, ..WriterOptions::default() };
+    let drafter = DraftModel::new("draft_model", companion, cost, options);
+    let table = CostModel::fixed(many_cores());
+    let mut decoder = Decoder::new(ToyTarget::new(model), ToyCache::new(16, 1000, 1), ToyText, (), table)
+        .with_drafter(Box::new(drafter))
+        .with_recorder(Box::new(tape.clone()));
+    let mut request = Request::new(vec![1, 2, 3]);
+    request.max_tokens = Some(600);
+    decoder.admit(request).unwrap();
+    while decoder.step(&mut |_| {}).unwrap() {}
+    tape.0.lock().unwrap().clone()
+}
+
+#[test]
+fn a_draft_goes_on_as_long_as_it_is_sure_enough_for_its_time() {
+    // Guesses a path, of passes in which some were made.
+    let depth = |passes: &[PassTrace]| {
+        let lens = passes.iter().map(|pass| pass.sequences[0].proposed.len()).filter(|&len| len > 0);
+        let (n, sum) = lens.fold((0, 0), |(n, sum), len| (n + 1, sum + len));
+        sum as f64 / f64::from(n.max(1))
+    };
+    let depths = [0.0005, 0.004, 0.008].map(|seconds| depth(&with_draft_model(2.0, seconds)));
+    assert!(depths.is_sorted_by(|a, b| a > b), "the dearer a guess, the surer it has to be: {depths:?}");
+    let sure = depth(&with_draft_model(400.0, 0.004));
+    assert!(sure > 7.0 && sure > 1.3 * depths[1], "{sure} against {depths:?}");
 }
 
 #[test]

@@ -192,8 +192,12 @@ pub struct SequenceAcceptance {
 impl SequenceAcceptance {
     /// Estimated chance that `guess`, `depth` below the anchor, comes true given its parent.
     pub fn estimate(&self, guess: &Node, depth: usize, shared: &SharedAcceptance) -> f32 {
-        let shift = self.shifts.get(guess.source.0 as usize).copied().unwrap_or_default();
-        shift.guess(shared.guess(guess.source, depth, guess.p), guess.p)
+        self.estimate_of(guess.source, depth, guess.p, shared)
+    }
+
+    fn estimate_of(&self, source: Source, depth: usize, p: f32, shared: &SharedAcceptance) -> f32 {
+        let shift = self.shifts.get(source.0 as usize).copied().unwrap_or_default();
+        shift.guess(shared.guess(source, depth, p), p)
     }
 
     /// Tokens that a drafter is expected to add with guesses down to `depth`: `a1 + a1 a2 + ...`, with a_k the chance that
@@ -226,6 +230,24 @@ impl SequenceAcceptance {
             (None, Some(node)) => *open = Some((proposal.clone(), node)),
             (None, None) => {}
         }
+    }
+}
+
+/// What a drafter can ask while it drafts for one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Trust<'a> {
+    sequence: &'a SequenceAcceptance,
+    shared: &'a SharedAcceptance,
+}
+
+impl<'a> Trust<'a> {
+    pub(crate) fn new(sequence: &'a SequenceAcceptance, shared: &'a SharedAcceptance) -> Self {
+        Self { sequence, shared }
+    }
+
+    /// Estimated chance that a guess `depth` below the anchor, made with confidence `p`, comes true given its parent.
+    pub fn chance(&self, source: Source, depth: usize, p: f32) -> f32 {
+        self.sequence.estimate_of(source, depth, p, self.shared)
     }
 }
 

@@ -182,6 +182,9 @@ impl CostModel {
     /// again can tell.
     const FORGET_AFTER: u64 = 1000;
     const PROBE_EVERY: u64 = 32;
+    /// From so many measurements on a row count is believed, since one may have been a stall; before that only as long as
+    /// nothing better is known.
+    const ENOUGH: usize = 3;
 
     /// Starts from a prior and learns.
     pub fn learning(prior: CostTable) -> Self {
@@ -212,7 +215,7 @@ impl CostModel {
     /// recent pass has tried, since what it seems to cost may be wrong.
     pub fn wants_probe(&self, rows: usize) -> bool {
         let due = !self.fixed && self.passes % Self::PROBE_EVERY == Self::PROBE_EVERY - 1;
-        due && self.seen.get(rows - 1).is_some_and(|recent| recent.count < 3)
+        due && self.seen.get(rows - 1).is_some_and(|recent| recent.count < Self::ENOUGH)
     }
 
     /// Learns from a pass: seconds to verify, and seconds of everything else but drafting since the pass before.
@@ -235,8 +238,9 @@ impl CostModel {
                 *recent = Recent::default();
             }
         }
-        let measured: Vec<(usize, f64)> =
-            self.seen.iter().enumerate().filter_map(|(i, r)| Some((i, r.low()?))).collect();
+        let least = if self.seen.iter().any(|r| r.count >= Self::ENOUGH) { Self::ENOUGH } else { 1 };
+        let known = self.seen.iter().enumerate().filter(|(_, r)| r.count >= least);
+        let measured: Vec<(usize, f64)> = known.filter_map(|(i, r)| Some((i, r.low()?))).collect();
         let mut above = 0;
         for i in 0..self.table.rows.len() {
             while above < measured.len() && measured[above].0 < i {

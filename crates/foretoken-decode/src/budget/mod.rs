@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 pub(crate) use acceptance::source_of;
-pub use acceptance::{AcceptanceTable, SequenceAcceptance, SharedAcceptance};
+pub use acceptance::{AcceptanceTable, SequenceAcceptance, SharedAcceptance, Trust};
 pub use cost::{CostModel, CostTable, PassShape, Prior};
 pub use drafting::{DraftCost, DraftCostModel};
 pub(crate) use merge::merge;
@@ -37,6 +37,15 @@ pub(crate) struct Candidate<'a> {
     pub lag: usize,
     /// Tokens that may still come.
     pub left: usize,
+}
+
+/// How far drafting pays where it takes time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Worth {
+    /// Guesses on a path at most; 0: not worth asking.
+    pub depth: usize,
+    /// Only below a path as likely as this is one more guess worth its time.
+    pub min_path_p: f32,
 }
 
 /// What a pass runs and brings without any guess.
@@ -183,16 +192,20 @@ impl Budget {
         (weighed, likely)
     }
 
-    /// How deep a drafter whose drafting takes time should draft for these sequences, when the pass promises `so_far`
-    /// without it: 0 when it would not pay.
-    pub(crate) fn depth_worth(
+    /// Whether a drafter whose drafting takes time should be asked for these sequences, when the pass promises `so_far`
+    /// without it, and how far it should draft.
+    ///
+    /// It is asked when drafting to some fixed depth promises more tokens per second. Then it drafts as deep as it is sure:
+    /// time is worth the tokens per second that can be had, so the next guess, which only counts if its path and itself
+    /// come true, has to be likely enough to bring more than that in the time it takes.
+    pub(crate) fn worth(
         &self,
         candidates: &[Candidate<'_>],
         source: Source,
         cost: DraftCost,
         base: Base,
         so_far: Promise,
-    ) -> usize {
+    ) -> Worth {
         let mut best = (so_far.rate() * Self::MARGIN, 0);
         for depth in 1..=Self::DRAFT_DEPTH {
             let mut promise = Promise { guesses: 0, tokens: base.tokens as f64, seconds: -base.prompts };
@@ -210,7 +223,20 @@ impl Budget {
                 best = (promise.rate(), depth);
             }
         }
-        best.1
+        let (rate, depth) = best;
+        if depth == 0 {
+            return Worth::default();
+        }
+        let chances = candidates.iter().map(|candidate| candidate.acceptance.expected(source, 1, &self.shared));
+        let (n, chances) = (candidates.len() as f64, chances.sum::<f64>());
+        let more = |depth: usize| {
+            let guesses = depth * candidates.len();
+            let contexts = candidates.iter().map(|candidate| candidate.context * depth).sum();
+            self.cost.table().seconds(base.shape.with_guesses(guesses, contexts)) + cost.seconds(depth, 0)
+        };
+        let seconds = (more(Self::DRAFT_DEPTH) - more(1)) / (Self::DRAFT_DEPTH - 1) as f64;
+        let min_path_p = (rate * seconds / n) / (chances / n).max(f64::MIN_POSITIVE);
+        Worth { depth: Self::DRAFT_DEPTH, min_path_p: min_path_p.min(1.0) as f32 }
     }
 
     /// Requests with a width of their own get it, whatever it costs.

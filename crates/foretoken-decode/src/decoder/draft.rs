@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Decoder;
 use super::seat::Seat;
-use crate::budget::{Base, Bid, Candidate, PassShape, Weighed, merge, source_of};
+use crate::budget::{Base, Bid, Candidate, PassShape, Weighed, Worth, merge, source_of};
 use crate::clock::Clock;
 use crate::drafters::{Draft, Limits};
 use crate::generation::Detokenize;
@@ -53,25 +53,27 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             })
             .collect();
         let cost = seat.cost.cost();
-        let mut depth = budget.depth_worth(&candidates, source_of(index), cost, base, so_far);
-        if depth == 0 && !candidates.is_empty() {
+        let mut worth = budget.worth(&candidates, source_of(index), cost, base, so_far);
+        if worth.depth == 0 && !candidates.is_empty() {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
             if seat.probing >= cost.seconds(2, lag) {
-                (seat.probing, depth) = (0.0, 2);
+                (seat.probing, worth) = (0.0, Worth { depth: 2, min_path_p: 0.0 });
             }
         }
-        self.ask(index, Some(depth));
+        self.ask(index, Some(worth));
     }
 
-    /// Asks one drafter; sequences under the budget no deeper than `max_depth`, and not at all for 0.
-    fn ask(&mut self, index: usize, max_depth: Option<usize>) {
+    /// Asks one drafter; for sequences under the budget only as far as it is worth it.
+    fn ask(&mut self, index: usize, worth: Option<Worth>) {
         let vocab_size = self.target.vocab_size();
         let max_draft = self.options.max_draft;
         let limits = |s: &Sequence| {
             let limits = s.limits(max_draft, vocab_size);
-            match (s.policy, max_depth) {
-                (DraftPolicy::Budget, Some(depth)) => Limits { max_depth: limits.max_depth.min(depth), ..limits },
+            match (s.policy, worth) {
+                (DraftPolicy::Budget, Some(Worth { depth, min_path_p })) => {
+                    Limits { max_depth: limits.max_depth.min(depth), min_path_p, ..limits }
+                }
                 _ => limits,
             }
         };
@@ -84,7 +86,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             .map(|s| {
                 lag += seat.drafter.lag(s.sequence, s.tokens.len());
                 let limits = limits(s);
-                s.draft(index, limits, scratch)
+                s.draft(index, limits, &budget.shared, scratch)
             })
             .collect();
         if drafts.is_empty() {

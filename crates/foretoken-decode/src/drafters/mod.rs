@@ -41,7 +41,7 @@ pub use writer::WriterOptions;
 
 use crate::TokenId;
 use crate::acceptors::{Rows, Verdict};
-use crate::budget::DraftCost;
+use crate::budget::{DraftCost, Trust};
 use crate::sampler::{Draw, Sample, SampleError};
 use crate::target::{SequenceId, Target};
 use crate::tree::{NodeId, Source, TokenTree};
@@ -147,6 +147,8 @@ pub struct Draft<'a> {
     pub limits: Limits,
     /// Draws with the target's own processors and noise.
     pub draw: Draw<'a>,
+    /// How often guesses of this confidence have come true.
+    pub trust: Trust<'a>,
     /// Where samples go, when the request's acceptor takes some.
     pub(crate) samples: Option<&'a mut Vec<Sample>>,
 }
@@ -180,7 +182,7 @@ impl Draft<'_> {
 }
 
 /// What can be used of a draft.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Most guesses.
     pub max_nodes: usize,
@@ -188,6 +190,8 @@ pub struct Limits {
     pub max_depth: usize,
     /// Token ids are below this.
     pub vocab_size: usize,
+    /// What comes below a path less likely than this is not worth the time to draft it.
+    pub min_path_p: f32,
 }
 
 /// What a pass was and decided for one sequence.

@@ -43,8 +43,10 @@ pub(super) struct Tip {
     node: NodeId,
     /// Guesses before it.
     depth: usize,
-    /// Of the whole path.
+    /// Of the whole path, by the model's own word.
     p: f32,
+    /// Of the whole path, by what that word has been worth.
+    chance: f32,
     /// The guess at `node`.
     pub token: TokenId,
 }
@@ -52,7 +54,7 @@ pub(super) struct Tip {
 impl Tip {
     /// The end of a text.
     pub fn start(index: usize, draft: &Draft<'_>) -> Self {
-        Self { draft: index, node: draft.tree.anchor(), depth: 0, p: 1.0, token: 0 }
+        Self { draft: index, node: draft.tree.anchor(), depth: 0, p: 1.0, chance: 1.0, token: 0 }
     }
 }
 
@@ -96,7 +98,8 @@ impl Writer {
     /// Adds the guesses below a tip; where to go on, if that is worth it.
     pub fn go_on(&mut self, draft: &mut Draft<'_>, tip: &Tip, logits: &[f32]) -> Option<Tip> {
         let next = self.guess(draft, tip, logits)?;
-        let goes_on = next.depth < draft.limits.max_depth && has_room(draft) && next.p >= self.options.min_path_p;
+        let is_likely = next.p >= self.options.min_path_p && next.chance >= draft.limits.min_path_p;
+        let goes_on = next.depth < draft.limits.max_depth && has_room(draft) && is_likely;
         goes_on.then_some(next)
     }
 
@@ -127,7 +130,9 @@ impl Writer {
                 draft.push(tip.node, token, p(token));
             }
         }
-        Some(Tip { draft: tip.draft, node, depth: tip.depth + 1, p: tip.p * p(first), token: first })
+        let depth = tip.depth + 1;
+        let chance = tip.chance * draft.trust.chance(draft.source, depth, p(first));
+        Some(Tip { draft: tip.draft, node, depth, p: tip.p * p(first), chance, token: first })
     }
 }
 

@@ -139,7 +139,7 @@ impl<T: Target> Drafter<T> for ByText {
             told.retain(|&i| {
                 let Story { draft, ends, p, last, .. } = &stories[i];
                 let draft = &drafts[*draft];
-                *p >= options.min_path_p
+                *p >= options.min_path_p.max(draft.limits.min_path_p)
                     && ends.len() < draft.limits.max_depth
                     && companion.append(draft.sequence, *last)
             });
