@@ -180,13 +180,20 @@ fn step(factor: &mut f32, log: f32) {
     *factor = (*factor * libm::expf(log)).clamp(1.0 / Shift::MOST, Shift::MOST);
 }
 
+/// A proposal that has come true down to a node, with guesses below it; none without a node.
+#[derive(Clone, Debug)]
+struct Open {
+    tree: TokenTree,
+    node: Option<NodeId>,
+}
+
 /// Estimates of one sequence, and the guesses whose truth is not yet known to their end.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceAcceptance {
     /// By source.
     shifts: Vec<Shift>,
-    /// By source: a proposal that has come true down to a node, with guesses below it.
-    open: Vec<Option<(TokenTree, NodeId)>>,
+    /// By source.
+    open: Vec<Open>,
 }
 
 impl SequenceAcceptance {
@@ -218,17 +225,19 @@ impl SequenceAcceptance {
         let index = source.0 as usize;
         if self.shifts.len() <= index {
             self.shifts.resize(index + 1, Shift::default());
-            self.open.resize(index + 1, None);
+            self.open.resize(index + 1, Open { tree: TokenTree::new(&[0]), node: None });
         }
         let shift = &mut self.shifts[index];
         let end = walk(shift, source, proposal, proposal.anchor(), tokens, shared);
         let open = &mut self.open[index];
-        match (open.take(), end) {
-            (Some((tree, node)), _) => {
-                *open = walk(shift, source, &tree, node, tokens, shared).map(|node| (tree, node));
+        match open.node {
+            Some(node) => open.node = walk(shift, source, &open.tree, node, tokens, shared),
+            None => {
+                open.node = end;
+                if end.is_some() {
+                    open.tree.copy_from(proposal);
+                }
             }
-            (None, Some(node)) => *open = Some((proposal.clone(), node)),
-            (None, None) => {}
         }
     }
 }

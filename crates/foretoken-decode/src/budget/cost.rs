@@ -80,7 +80,7 @@ impl CostTable {
         // The head's own time is in `logits_row`, so the trunk hides behind reading both less that.
         let trunk = |n: usize| (read - n as f64 * logits_row).max(n as f64 * trunk_row).max(0.0);
         let mut rows: Vec<f64> = (1..=Self::MAX_ROWS).map(trunk).collect();
-        make_monotone(&mut rows);
+        make_monotone(&mut rows, &mut Vec::new());
         Self {
             rows,
             logits_row,
@@ -149,6 +149,8 @@ pub struct CostModel {
     seen: Vec<Recent>,
     around: Recent,
     passes: u64,
+    measured: Vec<(usize, f64)>,
+    blocks: Vec<(f64, usize)>,
 }
 
 /// The latest measurements of one quantity, in seconds.
@@ -198,7 +200,16 @@ impl CostModel {
 
     fn new(prior: CostTable, fixed: bool) -> Self {
         let seen = vec![Recent::default(); prior.rows.len().min(CostTable::MAX_ROWS)];
-        Self { table: prior.clone(), prior, fixed, seen, around: Recent::default(), passes: 0 }
+        Self {
+            table: prior.clone(),
+            prior,
+            fixed,
+            seen,
+            around: Recent::default(),
+            passes: 0,
+            measured: Vec::new(),
+            blocks: Vec::new(),
+        }
     }
 
     /// The table as it is now.
@@ -240,7 +251,9 @@ impl CostModel {
         }
         let least = if self.seen.iter().any(|r| r.count >= Self::ENOUGH) { Self::ENOUGH } else { 1 };
         let known = self.seen.iter().enumerate().filter(|(_, r)| r.count >= least);
-        let measured: Vec<(usize, f64)> = known.filter_map(|(i, r)| Some((i, r.low()?))).collect();
+        let measured = &mut self.measured;
+        measured.clear();
+        measured.extend(known.filter_map(|(i, r)| Some((i, r.low()?))));
         let mut above = 0;
         for i in 0..self.table.rows.len() {
             while above < measured.len() && measured[above].0 < i {
@@ -257,13 +270,13 @@ impl CostModel {
                 (None, None) => self.prior.rows[i],
             };
         }
-        make_monotone(&mut self.table.rows);
+        make_monotone(&mut self.table.rows, &mut self.blocks);
     }
 }
 
 /// The closest non-decreasing sequence (pool adjacent violators).
-fn make_monotone(rows: &mut [f64]) {
-    let mut blocks: Vec<(f64, usize)> = Vec::with_capacity(rows.len());
+fn make_monotone(rows: &mut [f64], blocks: &mut Vec<(f64, usize)>) {
+    blocks.clear();
     for &row in rows.iter() {
         let mut block = (row, 1);
         while let Some(&(mean, len)) = blocks.last()

@@ -1,9 +1,10 @@
 //! Who is asked for guesses, and which guesses are run.
 
+use std::mem;
 use std::time::Duration;
 
 use super::Decoder;
-use super::seat::Seat;
+use super::buffers::emptied;
 use crate::budget::{Base, Bid, Candidate, PassShape, Weighed, Worth, merge, source_of};
 use crate::clock::Clock;
 use crate::drafters::{Draft, Limits};
@@ -16,20 +17,25 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Asks the drafters and merges what can be used into each sequence's proposal: first those whose drafting takes next
     /// to no time, then each other one if what it is expected to add is worth its time.
     pub(super) fn draft(&mut self) {
+        let quick = self.budget.cost.table().trunk(1) * Self::QUICK;
         for seat in &mut self.seats {
             (seat.spent, seat.predicted) = (Duration::ZERO, 0.0);
+            seat.quick = seat.cost.cost().seconds(1, 0) <= quick;
         }
-        let quick = self.budget.cost.table().trunk(1) * Self::QUICK;
-        let is_quick = |seat: &Seat<T>| seat.cost.cost().seconds(1, 0) <= quick;
-        let wanted = |&i: &usize| self.sequences.iter().any(|s| s.drafts_wanted(i));
-        let (first, then): (Vec<usize>, Vec<usize>) =
-            (0..self.seats.len()).filter(wanted).partition(|&i| is_quick(&self.seats[i]));
-        for index in first {
-            self.ask(index, None);
+        for index in 0..self.seats.len() {
+            if self.seats[index].quick && self.wanted(index) {
+                self.ask(index, None);
+            }
         }
-        for index in then {
-            self.ask_if_worth_it(index);
+        for index in 0..self.seats.len() {
+            if !self.seats[index].quick && self.wanted(index) {
+                self.ask_if_worth_it(index);
+            }
         }
+    }
+
+    fn wanted(&self, drafter: usize) -> bool {
+        self.sequences.iter().any(|s| s.drafts_wanted(drafter))
     }
 
     /// Share of a pass of one row that drafting may take without being weighed.
@@ -78,25 +84,24 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             }
         };
         let asked = |s: &Sequence| s.drafts_wanted(index) && limits(s).max_depth > 0;
-        let Self { seats, sequences, budget, target, cache, scratch, clock, map, .. } = self;
+        let Self { seats, sequences, budget, target, cache, scratch, clock, map, buffers, .. } = self;
         let seat = &mut seats[index];
         let mut lag = 0;
-        let mut drafts: Vec<Draft<'_>> = (sequences.iter_mut())
-            .filter(|s| asked(s))
-            .map(|s| {
-                lag += seat.drafter.lag(s.sequence, s.tokens.len());
-                let limits = limits(s);
-                s.draft(index, limits, &budget.shared, scratch)
-            })
-            .collect();
+        let mut drafts: Vec<Draft<'_>> = emptied(mem::take(&mut buffers.drafts));
+        drafts.extend((sequences.iter_mut()).filter(|s| asked(s)).map(|s| {
+            lag += seat.drafter.lag(s.sequence, s.tokens.len());
+            let limits = limits(s);
+            s.draft(index, limits, &budget.shared, scratch)
+        }));
         if drafts.is_empty() {
+            buffers.drafts = emptied(drafts);
             return;
         }
         let begun = clock.now();
         seat.drafter.propose(&mut drafts, target, cache);
         seat.spent = clock.now().saturating_sub(begun);
         let depth = drafts.iter().map(|draft| deepest(draft)).max().unwrap_or(0);
-        drop(drafts);
+        buffers.drafts = emptied(drafts);
         seat.predicted = seat.cost.cost().seconds(depth, lag);
         seat.cost.observe(depth, lag, seat.spent.as_secs_f64());
         let stats = &mut seat.stats;
@@ -124,27 +129,37 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Lets the budget choose which guesses are run.
     pub(super) fn choose(&mut self) -> Weighed {
         let base = self.base();
-        let bidders = self.bidders();
-        let bids: Vec<Bid<'_>> = bidders.iter().map(|&i| self.sequences[i].bid()).collect();
-        let room = self.room(base.shape, bids.len());
-        let (chosen, weighed) = self.budget.choose(&bids, base, room);
+        self.list_bidders();
+        let room = self.room(base.shape);
+        let Self { sequences, budget, buffers, .. } = self;
+        let mut bids: Vec<Bid<'_>> = mem::take(&mut buffers.bids);
+        bids.extend(buffers.bidders.iter().map(|&i| sequences[i].bid()));
+        let (chosen, weighed) = budget.choose(&bids, base, room);
+        buffers.bids = emptied(bids);
         for &(bid, node) in chosen {
-            self.sequences[bidders[bid]].run_guess(node);
+            sequences[buffers.bidders[bid]].run_guess(node);
         }
         weighed
     }
 
     /// What the proposals so far promise.
     fn weigh(&mut self, base: Base) -> Weighed {
-        let bids: Vec<Bid<'_>> = self.bidders().into_iter().map(|i| self.sequences[i].bid()).collect();
-        let room = self.room(base.shape, bids.len());
-        self.budget.weigh(&bids, base, room).0
+        self.list_bidders();
+        let room = self.room(base.shape);
+        let Self { sequences, budget, buffers, .. } = self;
+        let mut bids: Vec<Bid<'_>> = mem::take(&mut buffers.bids);
+        bids.extend(buffers.bidders.iter().map(|&i| sequences[i].bid()));
+        let weighed = budget.weigh(&bids, base, room).0;
+        buffers.bids = emptied(bids);
+        weighed
     }
 
-    /// Sequences of the batch with guesses to choose from.
-    fn bidders(&self) -> Vec<usize> {
+    /// Lists the sequences of the batch with guesses to choose from.
+    fn list_bidders(&mut self) {
+        let Self { batch, sequences, buffers, .. } = self;
         let bidding = |s: &Sequence| s.proposal.len() > 1 && s.more_wanted();
-        self.batch.iter().copied().filter(|&i| bidding(&self.sequences[i])).collect()
+        buffers.bidders.clear();
+        buffers.bidders.extend(batch.iter().copied().filter(|&i| bidding(&sequences[i])));
     }
 
     /// What the pass runs and brings without guesses.
@@ -163,8 +178,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     }
 
     /// Most guesses of the pass.
-    fn room(&self, base: PassShape, n_bids: usize) -> usize {
-        (self.options.max_rows - base.rows).min(self.options.max_draft * n_bids)
+    fn room(&self, base: PassShape) -> usize {
+        (self.options.max_rows - base.rows).min(self.options.max_draft * self.buffers.bidders.len())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The loop: draft, trim, verify, decide, trim, commit, observe, for many sequences at once.
 
+mod buffers;
 mod draft;
 mod kept;
 mod phases;
@@ -11,13 +12,14 @@ mod why;
 pub use seat::DrafterStats;
 
 use std::cell::RefCell;
+use std::mem;
 use std::time::Duration;
 
 use crate::TokenId;
 use crate::acceptors::Rows;
 use crate::budget::{Budget, CostModel, CostTable, DraftCost, SharedAcceptance};
 use crate::clock::Clock;
-use crate::drafters::Drafter;
+use crate::drafters::{Drafter, Observation};
 use crate::generation::Detokenize;
 use crate::request::{FinishReason, Request, RequestError};
 use crate::sampler::{Scratch, TokenLogprobs};
@@ -25,6 +27,7 @@ use crate::sequence::{RequestId, Sequence};
 use crate::target::{Cache, Target, TargetError, Work};
 use crate::trace::{Recorder, RequestStats};
 use crate::tree::{NodeId, Source};
+use buffers::{Buffers, emptied};
 use kept::KeptRows;
 use seat::Seat;
 use why::Choice;
@@ -103,6 +106,7 @@ pub struct Decoder<T: Target, D, C> {
     batch: Vec<usize>,
     scratch: RefCell<Scratch>,
     map: Vec<Option<NodeId>>,
+    buffers: Buffers,
     choice: Choice,
     why: Option<String>,
     next_id: u64,
@@ -126,6 +130,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             batch: Vec::new(),
             scratch: RefCell::default(),
             map: Vec::new(),
+            buffers: Buffers::default(),
             choice: Choice::default(),
             why: None,
             next_id: 0,
@@ -211,12 +216,14 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         self.explain(&weighed);
         let drafted = self.clock.now();
         let pass = loop {
-            let work: Vec<Work<'_>> = self.batch.iter().map(|&i| self.sequences[i].work()).collect();
-            let error = match self.target.verify(&mut self.cache, &work) {
+            let mut work: Vec<Work<'_>> = mem::take(&mut self.buffers.work);
+            work.extend(self.batch.iter().map(|&i| self.sequences[i].work()));
+            let ran = self.target.verify(&mut self.cache, &work);
+            self.buffers.work = emptied(work);
+            let error = match ran {
                 Ok(pass) => break pass,
                 Err(error) => error,
             };
-            drop(work);
             let TargetError::CacheFull { needed, free } = error else { return Err(error) };
             if !self.kept.give_up(&mut self.cache) {
                 room::make(&mut self.sequences, &mut self.batch, &mut self.cache, needed, free);
@@ -236,10 +243,12 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         }
         for (index, seat) in self.seats.iter_mut().enumerate() {
             let asking = self.sequences.iter_mut().filter(|s| s.asks[index]);
-            let mut seen: Vec<_> = asking.filter_map(|s| s.observation(pass, &self.scratch)).collect();
+            let mut seen: Vec<Observation<'_>> = emptied(mem::take(&mut self.buffers.seen));
+            seen.extend(asking.filter_map(|s| s.observation(pass, &self.scratch)));
             if !seen.is_empty() {
                 seat.drafter.observe(&mut seen);
             }
+            self.buffers.seen = emptied(seen);
         }
         self.account(begun, drafted, verified);
         self.deliver(sink);

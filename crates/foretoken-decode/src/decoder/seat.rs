@@ -33,6 +33,8 @@ pub(super) struct Seat<T: Target> {
     pub cost: DraftCostModel,
     /// Seconds saved up to ask it although it does not seem to pay.
     pub probing: f64,
+    /// Whether drafting takes next to no time, so that it is asked without being weighed.
+    pub quick: bool,
     /// What drafting took in this pass, and was expected to take.
     pub spent: Duration,
     pub predicted: f64,
@@ -42,7 +44,7 @@ impl<T: Target> Seat<T> {
     pub fn new(drafter: Box<dyn Drafter<T>>, by_default: bool, cost: &CostModel) -> Self {
         let stats = DrafterStats { name: drafter.name(), ..DrafterStats::default() };
         let cost = Self::cost_model(&*drafter, cost);
-        Self { drafter, stats, by_default, cost, probing: 0.0, spent: Duration::ZERO, predicted: 0.0 }
+        Self { drafter, stats, by_default, cost, probing: 0.0, quick: true, spent: Duration::ZERO, predicted: 0.0 }
     }
 
     /// Forgets what its drafting takes, but for what `cost` says.
