@@ -149,8 +149,8 @@ impl Analysis {
         self.seconds.draft += pass.draft.as_secs_f64();
         self.seconds.verify += pass.verify.as_secs_f64();
         self.seconds.rest += pass.rest.as_secs_f64();
-        for (sum, time) in self.seconds.draft_by.iter_mut().zip(&pass.draft_by) {
-            *sum += time.as_secs_f64();
+        for (sum, spent) in self.seconds.draft_by.iter_mut().zip(&pass.draft_by) {
+            *sum += spent.time.as_secs_f64();
         }
     }
 

@@ -49,6 +49,11 @@ impl Generation {
         }
     }
 
+    /// Tokens written.
+    pub fn written(&self) -> usize {
+        self.n_tokens
+    }
+
     /// Tokens that may still come.
     pub fn left(&self) -> usize {
         self.max_tokens.min(self.room) - self.n_tokens

@@ -27,7 +27,7 @@ pub use replay::Replay;
 pub use request::{DraftPolicy, FinishReason, Request, RequestError};
 pub use sequence::RequestId;
 pub use stop::StopMatcher;
-pub use trace::{Change, DepthCount, Fate, GuessTrace, PassTrace, Recorder, RequestStats, SequenceTrace};
+pub use trace::{Change, DepthCount, Drafting, Fate, GuessTrace, PassTrace, Recorder, RequestStats, SequenceTrace};
 
 /// A token's id in the target's vocabulary.
 pub type TokenId = u32;

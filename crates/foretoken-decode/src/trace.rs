@@ -117,7 +117,7 @@ pub struct PassTrace {
     /// Time to propose and trim.
     pub draft: Duration,
     /// Of this, each drafter's, in the order of their sources.
-    pub draft_by: Vec<Duration>,
+    pub draft_by: Vec<Drafting>,
     /// Time of the target's pass.
     pub verify: Duration,
     /// Time from the end of the pass before to the end of this one, less `draft` and `verify`.
@@ -129,6 +129,17 @@ pub struct PassTrace {
     pub why: Option<String>,
     /// One entry per sequence of the pass.
     pub sequences: Vec<SequenceTrace>,
+}
+
+/// One drafter's part in a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drafting {
+    /// Time to propose.
+    pub time: Duration,
+    /// How deep its deepest path went; 0 when it had nothing or was not asked.
+    pub depth: usize,
+    /// Tokens that it first had to catch up with.
+    pub lag: usize,
 }
 
 /// One sequence's part in a pass.

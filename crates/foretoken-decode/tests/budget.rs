@@ -82,7 +82,7 @@ fn drafting_pays_by_replay_and_never_costs_much() {
     for cost in [two_cores(), many_cores(), CostTable::linear(0.02, 0.01), CostTable::linear(0.001, 0.02)] {
         for (hostile, order) in [(0..0, 1), (0..0, 2), (0..700, 2), (300..500, 1)] {
             let passes = trace(cost.clone(), hostile.clone(), order, DraftPolicy::Budget);
-            let replay = Replay::of(&passes, &cost);
+            let replay = Replay::of(&passes, &cost, &[]);
             assert_eq!(replay.tokens, 600);
             assert!(replay.speedup() > 0.97, "{hostile:?}, order {order}: {}", replay.speedup());
             if hostile.is_empty() && order == 1 && cost.trunk(2) < 1.6 * cost.trunk(1) {
@@ -109,7 +109,7 @@ fn a_width_of_ones_own_ignores_the_cost() {
 fn plain_requests_are_not_drafted_for() {
     let passes = trace(two_cores(), 0..0, 1, DraftPolicy::Off);
     assert!(passes.iter().all(|p| p.drafted == 0 && p.sequences[0].proposed.is_empty()));
-    let replay = Replay::of(&passes, &two_cores());
+    let replay = Replay::of(&passes, &two_cores(), &[]);
     assert_eq!(replay.plain, replay.drafted);
 }
 
@@ -135,7 +135,7 @@ fn load(n_requests: usize, cost: CostTable) -> ([usize; 2], f64) {
         let of = passes.iter().flat_map(|p| &p.sequences).filter(|s| s.request % 2 == odd);
         of.flat_map(|s| &s.proposed).filter(|guess| guess.run).count()
     };
-    ([run(0), run(1)], Replay::of(&*passes, &cost).speedup())
+    ([run(0), run(1)], Replay::of(&*passes, &cost, &[]).speedup())
 }
 
 #[test]

@@ -264,8 +264,9 @@ impl Metrics {
         for (phase, time) in [("draft", trace.draft), ("verify", trace.verify), ("rest", trace.rest)] {
             self.seconds.get_or_create(&[("phase", phase.to_owned())]).inc_by(time.as_secs_f64());
         }
-        for (drafter, time) in self.drafters.iter().zip(&trace.draft_by).filter(|(_, time)| !time.is_zero()) {
-            self.drafter_seconds.get_or_create(&[("drafter", (*drafter).to_owned())]).inc_by(time.as_secs_f64());
+        for (drafter, spent) in self.drafters.iter().zip(&trace.draft_by).filter(|(_, spent)| !spent.time.is_zero()) {
+            let seconds = spent.time.as_secs_f64();
+            self.drafter_seconds.get_or_create(&[("drafter", (*drafter).to_owned())]).inc_by(seconds);
         }
         trace.sequences.iter().filter(|sequence| !sequence.tokens.is_empty()).for_each(|part| self.part(part));
         self.plain_seconds.inc_by(plain_seconds(trace, costs));

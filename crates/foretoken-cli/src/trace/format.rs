@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use foretoken_decode::budget::{CostTable, PassShape};
-use foretoken_decode::{Fate, GuessTrace, PassTrace, SequenceTrace, TokenId};
+use foretoken_decode::{Drafting, Fate, GuessTrace, PassTrace, SequenceTrace, TokenId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -121,7 +121,7 @@ impl PassLine {
             logits_rows,
             context,
             draft_ms: ms(pass.draft),
-            draft_by_ms: pass.draft_by.iter().copied().map(ms).collect(),
+            draft_by_ms: pass.draft_by.iter().map(|spent| ms(spent.time)).collect(),
             verify_ms: ms(pass.verify),
             rest_ms: ms(pass.rest),
             predicted_ms: ms(pass.predicted),
@@ -135,12 +135,14 @@ impl PassLine {
         let shape = PassShape { rows: self.rows, logits_rows: self.logits_rows, context: self.context };
         let sequences = self.sequences.into_iter().map(|line| line.into_trace(drafters, &mut learn));
         let sequences = sequences.collect::<Result<Vec<SequenceTrace>, String>>()?;
+        let spent = |ms| duration("draft_by_ms", ms).map(|time| Drafting { time, ..Drafting::default() });
+        let draft_by = self.draft_by_ms.into_iter().map(spent);
         Ok(PassTrace {
             shape,
             drafted: sequences.iter().flat_map(|s| &s.proposed).filter(|guess| guess.run).count(),
             accepted: sequences.iter().map(|s| s.tokens.len().saturating_sub(1)).sum(),
             draft: duration("draft_ms", self.draft_ms)?,
-            draft_by: self.draft_by_ms.into_iter().map(|ms| duration("draft_by_ms", ms)).collect::<Result<_, _>>()?,
+            draft_by: draft_by.collect::<Result<_, _>>()?,
             verify: duration("verify_ms", self.verify_ms)?,
             rest: duration("rest_ms", self.rest_ms)?,
             predicted: duration("predicted_ms", self.predicted_ms)?,

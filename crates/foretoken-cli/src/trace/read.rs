@@ -90,7 +90,7 @@ pub mod tests {
     use std::time::Duration;
 
     use foretoken_decode::budget::{CostTable, PassShape};
-    use foretoken_decode::{GuessTrace, SequenceTrace};
+    use foretoken_decode::{Drafting, GuessTrace, SequenceTrace};
 
     use super::*;
     use crate::machine::Machine;
@@ -141,7 +141,7 @@ pub mod tests {
                 drafted,
                 accepted: step - 1,
                 draft: Duration::from_micros(50),
-                draft_by: vec![Duration::from_micros(30), Duration::from_micros(10)],
+                draft_by: [30, 10].map(|us| Drafting { time: Duration::from_micros(us), ..Drafting::default() }).into(),
                 verify: Duration::from_micros(20_000 + 1_000 * rows as u64),
                 rest: Duration::from_micros(200),
                 predicted: Duration::from_micros(21_000 + 900 * rows as u64),

@@ -176,6 +176,7 @@ impl Tuning {
     /// Answers other prompts from nothing and with what was learned, each as the first of a process.
     fn compare(&mut self, requests: &[Request], learned: &Learned) -> Result<Option<Found>, CliError> {
         let bar = progress::items(requests.len(), "checking");
+        let names = self.engine.drafters();
         let mut found = Found::default();
         for request in requests {
             for kept in Kept::ALL {
@@ -184,7 +185,7 @@ impl Tuning {
                 self.engine.scheduler().believe(cost, acceptance);
                 self.engine.scheduler().unlearn();
                 let Some(replay) = self.answer(request)? else { return Ok(None) };
-                found.add(kept, replay, &learned.table);
+                found.add(kept, replay, &learned.table, &names);
             }
             bar.inc(1);
         }
@@ -226,8 +227,8 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, kept: Kept, passes: Vec<foretoken_decode::PassTrace>, table: &CostTable) {
-        let replay = Replay::of(&passes, table);
+    fn add(&mut self, kept: Kept, passes: Vec<foretoken_decode::PassTrace>, table: &CostTable, drafters: &[&str]) {
+        let replay = Replay::of(&passes, table, drafters);
         let index = Kept::ALL.iter().position(|&other| other == kept).expect("one of them");
         self.seconds[index] += replay.drafted;
         if index == 0 {

@@ -35,6 +35,8 @@ pub(crate) struct Candidate<'a> {
     pub context: usize,
     /// Tokens that the drafter would have to catch up with.
     pub lag: usize,
+    /// Tokens of the answer so far.
+    pub written: usize,
     /// Tokens that may still come.
     pub left: usize,
 }
@@ -46,6 +48,14 @@ pub(crate) struct Worth {
     pub depth: usize,
     /// Only below a path as likely as this is one more guess worth its time.
     pub min_path_p: f32,
+}
+
+impl Candidate<'_> {
+    /// Tokens that catching up with the text is spread over: as many as have come are expected to come still, since most
+    /// answers end long before they have to, and the longer one has gone on the longer it will.
+    fn to_come(&self) -> usize {
+        (self.written + Budget::SHORT_ANSWER).min(self.left).max(1)
+    }
 }
 
 /// What a pass runs and brings without any guess.
@@ -135,8 +145,8 @@ impl Budget {
     const MARGIN: f64 = 1.01;
     /// Depths looked at for a drafter whose drafting takes time.
     const DRAFT_DEPTH: usize = 8;
-    /// Tokens that catching up with a text is spread over, if so many may still come. An answer may end sooner than it has to.
-    const HORIZON: usize = 64;
+    /// Tokens that a new answer is expected to have.
+    const SHORT_ANSWER: usize = 16;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
@@ -213,7 +223,7 @@ impl Budget {
             for candidate in candidates {
                 let depth = depth.min(candidate.left.saturating_sub(1));
                 let gain = candidate.acceptance.expected(source, depth, &self.shared);
-                let share = (1.0 + gain) / candidate.left.clamp(1, Self::HORIZON) as f64;
+                let share = (1.0 + gain) / candidate.to_come() as f64;
                 promise.tokens += gain;
                 promise.seconds += cost.lag * candidate.lag as f64 * share.min(1.0);
                 shape = shape.with_guesses(depth, candidate.context * depth);

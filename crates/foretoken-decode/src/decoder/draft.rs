@@ -1,7 +1,6 @@
 //! Who is asked for guesses, and which guesses are run.
 
 use std::mem;
-use std::time::Duration;
 
 use super::Decoder;
 use super::buffers::emptied;
@@ -12,6 +11,7 @@ use crate::generation::Detokenize;
 use crate::request::DraftPolicy;
 use crate::sequence::Sequence;
 use crate::target::Target;
+use crate::trace::Drafting;
 
 impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Asks the drafters and merges what can be used into each sequence's proposal: first those whose drafting takes next
@@ -19,7 +19,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     pub(super) fn draft(&mut self) {
         let quick = self.budget.cost.table().trunk(1) * Self::QUICK;
         for seat in &mut self.seats {
-            (seat.spent, seat.predicted) = (Duration::ZERO, 0.0);
+            (seat.spent, seat.predicted) = (Drafting::default(), 0.0);
             seat.quick = seat.cost.cost().seconds(1, 0) <= quick;
         }
         for index in 0..self.seats.len() {
@@ -55,6 +55,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 acceptance: &s.acceptance,
                 context: s.tokens.len(),
                 lag: seat.drafter.lag(s.sequence, s.tokens.len()),
+                written: s.generation.written(),
                 left: s.generation.left(),
             })
             .collect();
@@ -99,11 +100,12 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         }
         let begun = clock.now();
         seat.drafter.propose(&mut drafts, target, cache);
-        seat.spent = clock.now().saturating_sub(begun);
+        let time = clock.now().saturating_sub(begun);
         let depth = drafts.iter().map(|draft| deepest(draft)).max().unwrap_or(0);
         buffers.drafts = emptied(drafts);
+        seat.spent = Drafting { time, depth, lag };
         seat.predicted = seat.cost.cost().seconds(depth, lag);
-        seat.cost.observe(depth, lag, seat.spent.as_secs_f64());
+        seat.cost.observe(depth, lag, time.as_secs_f64());
         let stats = &mut seat.stats;
         stats.retired.clear();
         stats.retired.extend_from_slice(seat.drafter.retired());

@@ -1,10 +1,9 @@
 //! A drafter's place in the loop: who asks for it, what came of it.
 
-use std::time::Duration;
-
 use crate::budget::{CostModel, DraftCostModel};
 use crate::drafters::{Drafter, Retired};
 use crate::target::Target;
+use crate::trace::Drafting;
 
 /// What came of a drafter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +34,8 @@ pub(super) struct Seat<T: Target> {
     pub probing: f64,
     /// Whether drafting takes next to no time, so that it is asked without being weighed.
     pub quick: bool,
-    /// What drafting took in this pass, and was expected to take.
-    pub spent: Duration,
+    /// What drafting took in this pass, and the seconds that it was expected to take.
+    pub spent: Drafting,
     pub predicted: f64,
 }
 
@@ -44,7 +43,7 @@ impl<T: Target> Seat<T> {
     pub fn new(drafter: Box<dyn Drafter<T>>, by_default: bool, cost: &CostModel) -> Self {
         let stats = DrafterStats { name: drafter.name(), ..DrafterStats::default() };
         let cost = Self::cost_model(&*drafter, cost);
-        Self { drafter, stats, by_default, cost, probing: 0.0, quick: true, spent: Duration::ZERO, predicted: 0.0 }
+        Self { drafter, stats, by_default, cost, probing: 0.0, quick: true, spent: Drafting::default(), predicted: 0.0 }
     }
 
     /// Forgets what its drafting takes, but for what `cost` says.

@@ -120,7 +120,7 @@ impl Figures<'_> {
         let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
         // What was drawn after the first pass of each answer is what `seconds` covers.
         let passes = || runs.iter().flat_map(|run| &run.passes);
-        let replay = Replay::of(passes(), table);
+        let replay = Replay::of(passes(), table, drafters);
         let analysis = Analysis::of(passes(), drafters.len());
         let cpu: Option<f64> = runs.iter().map(|run| run.cpu_seconds).sum();
         let (tokens, n_passes) = (count(|o| o.token_ids.len()), count(|o| o.passes));
