@@ -142,3 +142,24 @@ fn a_batch_that_is_killed_goes_on_and_gives_one_line_for_each() {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
 }
+
+#[test]
+#[cfg(unix)]
+fn a_batch_that_waits_can_be_interrupted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+    let line = json!({ "custom_id": "1", "method": "POST", "url": "/v1/completions", "body": { "prompt": "a" } });
+    fs::write(path("in"), line.to_string()).expect("it can be written");
+    // A server that takes requests and never answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let mut command = foretoken(&["batch", &path("in"), &path("out"), "--endpoint", &url]);
+    let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let (mut stream, _) = listener.accept().expect("it asks");
+    stream.read_exact(&mut [0; 16]).expect("it asks something");
+    signal(&child, "INT");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the same command goes on"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(path("out")).expect("it is there"), "");
+}

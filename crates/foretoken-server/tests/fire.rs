@@ -241,6 +241,50 @@ fn ten_thousand_malformed_requests_get_an_answer_each() {
 }
 
 #[test]
+fn every_field_of_the_document_refuses_other_kinds_by_name() {
+    let bases = [
+        (COMPLETIONS, j!({ "prompt": "a" })),
+        (CHATS, j!({ "messages": [{ "role": "user", "content": "a" }] })),
+        ("/tokenize", j!({ "prompt": "a" })),
+        ("/detokenize", j!({ "tokens": [12] })),
+    ];
+    let kinds = [
+        ("boolean", j!(true)),
+        ("integer", j!(1)),
+        ("number", j!(0.5)),
+        ("string", j!("x")),
+        ("array", j!([])),
+        ("object", j!({})),
+    ];
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let document = json(server.get("/openapi.json").await).await;
+        let mut n_refused = 0;
+        for (path, base) in bases {
+            let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+            for (name, property) in schema["properties"].as_object().expect("properties") {
+                // What may be of any kind says so in words.
+                let Some(own) = property["type"].as_array() else { continue };
+                let fits = |kind: &str| own.iter().any(|own| own == kind || (own == "number" && kind == "integer"));
+                for (_, value) in kinds.iter().filter(|(kind, _)| !fits(kind)) {
+                    let mut body = base.clone();
+                    body[name] = value.clone();
+                    let response = server.post(path, &body).await;
+                    assert_eq!(response.status().as_u16(), 400, "{body}");
+                    let error = json(response).await["error"].take();
+                    assert_eq!(error["param"], *name, "{body} -> {error}");
+                    let code = error["code"].as_str();
+                    assert!(matches!(code, Some("invalid_type" | "unsupported")), "{body} -> {error}");
+                    n_refused += 1;
+                }
+            }
+        }
+        assert!(n_refused > 300, "{n_refused}");
+        server.end();
+    });
+}
+
+#[test]
 fn counters_hold_after_the_fire() {
     block_on(async {
         let server = Server::new(Setup { pages: FEW_PAGES, ..Setup::default() });

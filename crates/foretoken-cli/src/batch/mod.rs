@@ -6,7 +6,7 @@ mod trust;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -25,6 +25,9 @@ use crate::progress;
 use crate::serve::{EngineArgs, runtime};
 use endpoint::{Caller, Endpoint};
 use files::{Answers, Line};
+
+/// How often a look is taken whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Answer the requests in a file
 ///
@@ -117,11 +120,21 @@ async fn ask_all(
     let mut totals = Totals::default();
     let asked = lines.iter().take_while(|_| !watch.pressed()).map(|line| async move { (line, server.ask(line).await) });
     let mut ended = futures_util::stream::iter(asked).buffer_unordered(concurrency);
-    while let Some((line, answer)) = ended.next().await {
-        // What did not end is asked again by the next run.
-        if watch.pressed() {
-            break;
+    let mut interrupted = std::pin::pin!(async {
+        while !watch.pressed() {
+            tokio::time::sleep(LOOK).await;
         }
+    });
+    loop {
+        let (line, answer) = tokio::select! {
+            biased;
+            // What did not end is asked again by the next run.
+            () = &mut interrupted => break,
+            next = ended.next() => match next {
+                Some(next) => next,
+                None => break,
+            },
+        };
         // Without its answer the line stays open, and so do all that would come after it.
         let answer = answer.map_err(|error| CliError::Endpoint { error })?;
         totals.count(&answer);

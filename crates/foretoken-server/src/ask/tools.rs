@@ -60,10 +60,7 @@ struct Tool {
 pub fn read(fields: &mut Fields, habits: Habits) -> Result<Tools, ApiError> {
     let list = fields.list("tools")?;
     let choice = choice(fields)?;
-    let parallel = fields.any("parallel_tool_calls");
-    if parallel.as_ref().is_some_and(|value| !value.is_boolean()) {
-        return Err(fields.wrong("parallel_tool_calls", "must be true or false"));
-    }
+    let parallel = fields.flag_or("parallel_tool_calls", true)?;
     let Some(list) = list.filter(|list| !list.is_empty()) else {
         return match choice {
             Some(Choice::Required | Choice::Named(_)) => Err(fields.wrong("tool_choice", "needs tools to choose from")),
@@ -79,7 +76,6 @@ pub fn read(fields: &mut Fields, habits: Habits) -> Result<Tools, ApiError> {
         let why = "this model's chat template has no form for tools that this server knows";
         return Err(fields.unsupported("tools", why));
     };
-    let parallel = parallel != Some(json!(false));
     let grammar = match &choice {
         Some(Choice::None) => return Ok(Tools::default()),
         None | Some(Choice::Auto) => None,
