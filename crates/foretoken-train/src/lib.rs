@@ -20,6 +20,7 @@ pub mod data;
 mod error;
 pub mod evaluation;
 pub mod export;
+pub mod import;
 pub mod loss;
 pub mod model;
 pub mod ops;

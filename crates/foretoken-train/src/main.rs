@@ -9,7 +9,8 @@ use clap::{Parser, Subcommand};
 /// Trains models that predict several tokens ahead.
 ///
 /// A run is one TOML file: `prepare` makes its token files, `train` begins or resumes it, `evaluate` measures its
-/// checkpoint and `baseline` what it has to beat, `prompts` writes functions to complete, `export` writes it as GGUF or safetensors.
+/// checkpoint and `baseline` what it has to beat, `prompts` writes functions to complete, `export` writes it as GGUF or
+/// safetensors. `import` makes a GGUF file of Meta's models; `bench` and `memory` measure the trainer.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Cli {
@@ -26,6 +27,8 @@ enum Command {
     Prompts(cli::prompts::Args),
     Export(cli::export::Args),
     Bench(cli::bench::Args),
+    Memory(cli::memory::Args),
+    Import(cli::import::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
         Command::Prompts(args) => cli::prompts::run(&args),
         Command::Export(args) => cli::export::run(&args),
         Command::Bench(args) => cli::bench::run(&args),
+        Command::Memory(args) => cli::memory::run(&args),
+        Command::Import(args) => cli::import::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -208,6 +208,17 @@ impl Gradients {
         self.sums[id.0].as_ref()
     }
 
+    /// Replaces every gradient by what `change` makes of its values, row by row, in the order of the weights.
+    pub fn each_on_host(&mut self, params: &Params, mut change: impl FnMut(&mut [f32])) {
+        for (sum, spec) in self.sums.iter_mut().zip(&params.specs) {
+            if let Some(gradient) = sum.take() {
+                let mut values: Vec<f32> = gradient.into_data().try_into_vec().expect("gradients are f32");
+                change(&mut values);
+                *sum = Some(Tensor::from_data(TensorData::new(values, spec.shape), &params.device));
+            }
+        }
+    }
+
     /// Takes a weight's gradient out, row by row.
     pub fn take(&mut self, id: ParamId) -> Option<Vec<f32>> {
         self.sums[id.0].take().map(|gradient| gradient.into_data().try_into_vec().expect("gradients are f32"))

@@ -71,12 +71,18 @@ pub(super) fn decode(text: &str, out: &mut Vec<u8>) {
 pub fn with_byte_vocabulary(file: GgufWriter) -> GgufWriter {
     let mut tokens = ALPHABET.map(String::from);
     tokens[0] = "<|endoftext|>".into();
-    let kinds: Vec<i32> = (0..256).map(|id| if id == 0 { 3 } else { 1 }).collect();
+    with_vocabulary(file, &tokens, &[])
+}
+
+/// Adds the metadata of a byte-level tokenizer that splits texts as GPT-2 does: tokens in the byte alphabet, the first of
+/// which ends a text and is none itself, and merges, `left right`, the first first.
+pub fn with_vocabulary(file: GgufWriter, tokens: &[String], merges: &[String]) -> GgufWriter {
+    let kinds: Vec<i32> = (0..tokens.len()).map(|id| if id == 0 { 3 } else { 1 }).collect();
     file.set("tokenizer.ggml.model", "gpt2")
         .set("tokenizer.ggml.pre", "gpt-2")
         .set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Strings>())
         .set("tokenizer.ggml.token_type", Numbers::from_i32(&kinds))
-        .set("tokenizer.ggml.merges", std::iter::empty::<&str>().collect::<Strings>())
+        .set("tokenizer.ggml.merges", merges.iter().map(String::as_str).collect::<Strings>())
         .set("tokenizer.ggml.eos_token_id", 0u32)
         .set("tokenizer.ggml.add_bos_token", false)
 }

@@ -11,7 +11,7 @@ mod stream;
 
 use std::borrow::Cow;
 
-pub use bytes::with_byte_vocabulary;
+pub use bytes::{with_byte_vocabulary, with_vocabulary};
 pub use pre::PreTokenizer;
 pub use special::TokenKind;
 pub use stream::StreamDecoder;

@@ -15,7 +15,7 @@ mod tile;
 pub use attention::{AttentionShape, Rotary, attention, attention_backward};
 pub use dense::product;
 pub use gate::{swiglu, swiglu_backward};
-pub use memory::keep_freed_memory;
+pub use memory::{LargeBlocks, keep_freed_memory};
 pub use norm::rms_norm_backward;
 pub use product::{Strided, add_product};
 pub use softmax::{scale_assign, softmax_unscaled};

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use foretoken_train::TrainError;
 use foretoken_train::batch::Batch;
 use foretoken_train::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
@@ -39,6 +41,9 @@ pub struct Args {
     /// Steps timed, after one that is not.
     #[arg(long, default_value_t = 5)]
     steps: usize,
+    /// Transformer heads take their layers from the trunk's, so that the weights stay as many.
+    #[arg(long)]
+    from_trunk: bool,
     /// All heads' logits at once, instead of one head after another.
     #[arg(long)]
     at_once: bool,
@@ -51,6 +56,24 @@ pub struct Args {
     /// The back end.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     device: Device,
+    /// Print one line of JSON instead.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Serialize, Deserialize)]
+pub struct Found {
+    /// Weights of the model.
+    pub n_weights: usize,
+    /// Tokens of a step.
+    pub tokens: usize,
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Of it, until the gradients were there.
+    pub gradients_s: f64,
+    /// The process's peak resident memory, where the system tells.
+    pub peak_bytes: u64,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
@@ -99,7 +122,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
                 Kind::Sequential => HeadKind::Sequential,
             },
             unembedding: Unembedding::Shared,
-            from_trunk: false,
+            from_trunk: args.from_trunk,
             recursive: false,
             start: Default::default(),
         },
@@ -132,10 +155,30 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     times.remove(0);
     times.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (total, gradients) = times[times.len() / 2];
-    let tokens = (args.windows * args.context) as f64;
-    let gflops = 6.0 * n_values as f64 * tokens / total / 1e9;
-    println!("{n_values} weights, {tokens} tokens a step, {} threads", rayon::current_num_threads());
+    let found = Found {
+        n_weights: n_values,
+        tokens: args.windows * args.context,
+        step_s: total,
+        gradients_s: gradients,
+        peak_bytes: peak_bytes(),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&found).expect("plain data"));
+        return Ok(());
+    }
+    let speed = found.tokens as f64 / total;
+    let gflops = 6.0 * n_values as f64 * speed / 1e9;
+    println!("{n_values} weights, {} tokens a step, {} threads", found.tokens, rayon::current_num_threads());
     println!("step {total:.3} s, of it gradients {gradients:.3} s and the optimiser {:.3} s", total - gradients);
-    println!("{:.0} tokens/s, {gflops:.0} GFLOP/s by 6 a weight and token", tokens / total);
+    println!("{speed:.0} tokens/s, {gflops:.0} GFLOP/s by 6 a weight and token");
+    println!("{:.2} GB of memory at most", found.peak_bytes as f64 / 1e9);
     Ok(())
+}
+
+/// The process's peak resident memory; 0 where the system does not say.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.map_or(0, |n| n * 1024)
 }

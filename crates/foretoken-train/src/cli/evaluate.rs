@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use foretoken_train::TrainError;
-use foretoken_train::evaluation::{Figures, Joint, Report};
+use foretoken_train::evaluation::{Figures, Generated, Joint, Report};
 use foretoken_train::trainer::{Settings, Trainer};
 use serde::Serialize;
 
@@ -18,6 +18,12 @@ pub struct Args {
     /// Windows to measure, spread over the held-out file.
     #[arg(long, default_value_t = 512)]
     windows: usize,
+    /// Held-out texts that the model continues by itself at temperature 0 and .8, from half a window on.
+    #[arg(long, default_value_t = 0)]
+    texts: usize,
+    /// Tokens that it writes of each at most.
+    #[arg(long, default_value_t = 128)]
+    new: usize,
     /// Also write everything as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -46,9 +52,17 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     if args.joint && n_heads < 2 {
         return Err(TrainError::setting("model.heads.n", n_heads, "2 at least, for --joint"));
     }
-    let report = trainer.evaluate(args.windows)?;
+    let mut report = trainer.evaluate(args.windows)?;
+    if args.texts > 0 && settings.model.heads.n > 1 {
+        let write = |temperature| trainer.write(args.texts, args.new, temperature);
+        report.generated = [0.0, 0.8].into_iter().map(write).collect::<Result<_, _>>()?;
+    }
     println!("step {}, {} tokens seen", trainer.n_steps(), trainer.n_steps() * settings.tokens_per_step());
     print(&report);
+    if settings.data.bpe.is_some() {
+        let bytes = trainer.bytes_per_token(args.windows)?;
+        println!("head 1: {:.3} bits a byte, at {bytes:.2} bytes a token", report.heads[0].bits / bytes);
+    }
     let joint = if args.joint { Some(trainer.joint(args.windows, FIRSTS)?) } else { None };
     if let Some(Joint { n, rejected, apart, drafted_apart, .. }) = joint {
         let share = |count| 100.0 * count as f64 / n.max(1) as f64;
@@ -83,9 +97,16 @@ fn print(report: &Report) {
         let to = (1 << (i + 1)) - 1;
         println!("{:>4} to {to:>4}  {:12.3}  {:15.3}", 1 << i, figures.bits, figures.top_1);
     }
+    let joined = |shares: Vec<f32>| shares.iter().map(|share| format!("{share:.2}")).collect::<Vec<_>>().join(" ");
     let acceptance = &report.acceptance;
-    let shares: Vec<_> = acceptance.shares().iter().map(|share| format!("{share:.2}")).collect();
-    println!("drafts accepted on given text, heads 2 to n, of those asked: {}", shares.join(" "));
+    println!("drafts accepted on given text, heads 2 to n, of those asked: {}", joined(acceptance.shares()));
     println!("tokens a pass on given text: at least {:.2}", acceptance.tokens_per_pass());
+    for written in &report.generated {
+        let Generated { temperature, n_texts, n_loops, .. } = written;
+        let rate = written.tokens_per_pass();
+        println!("on text that it writes at temperature {temperature}: {}", joined(written.shares()));
+        println!("  tokens a pass: {rate:.2}, {:+.2} against given text", rate - acceptance.tokens_per_pass());
+        println!("  {n_loops} of {n_texts} texts run in circles and are left out, {:.1} %", 100.0 * written.loops());
+    }
     println!("control, shifted by one: {:.1} % of drafts", 100.0 * acceptance.control());
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use foretoken_train::TrainError;
+use foretoken_train::data::Vocabulary;
 use foretoken_train::export::{Storage, to_gguf, to_huggingface};
 use foretoken_train::trainer::{Settings, Trainer};
 
@@ -24,11 +25,22 @@ pub struct Args {
     name: String,
 }
 
+/// How matrices are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Type {
+pub enum Type {
     F32,
     F16,
     Q8_0,
+}
+
+impl From<Type> for Storage {
+    fn from(ty: Type) -> Self {
+        match ty {
+            Type::F32 => Self::F32,
+            Type::F16 => Self::F16,
+            Type::Q8_0 => Self::Q8,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
@@ -38,16 +50,12 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     if args.output.extension().is_none_or(|extension| extension != "gguf") {
         to_huggingface(model, params, &args.output)?;
     } else {
-        if settings.model.vocabulary != 256 {
-            let wanted = "256: GGUF files are written for the byte vocabulary";
+        let vocabulary = Vocabulary::in_folder(&settings.data.folder, settings.data.bpe)?;
+        if settings.model.vocabulary != vocabulary.n_tokens() {
+            let wanted = format!("{}: GGUF files have a tokenizer, bytes or data.bpe", vocabulary.n_tokens());
             return Err(TrainError::setting("model.vocabulary", settings.model.vocabulary, wanted));
         }
-        let storage = match args.r#type {
-            Type::F32 => Storage::F32,
-            Type::F16 => Storage::F16,
-            Type::Q8_0 => Storage::Q8,
-        };
-        let file = to_gguf(model, params, &args.name, storage, !args.trunk_only);
+        let file = to_gguf(model, params, &vocabulary, &args.name, args.r#type.into(), !args.trunk_only);
         file.write(&args.output).map_err(|error| TrainError::file(&args.output, error.to_string()))?;
     }
     println!("{} from step {}", args.output.display(), trainer.n_steps());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use foretoken_train::TrainError;
-use foretoken_train::data::{Prepared, TokenFile, file_hash, function_prompts};
+use foretoken_train::data::{Prepared, TokenFile, Vocabulary, file_hash, function_prompts};
 use foretoken_train::trainer::Settings;
 
 /// Writes held-out Python functions, signature and docstring, as JSONL for `foretoken bench decode`.
@@ -27,7 +27,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
     let held_out = TokenFile::open(&Prepared::in_folder(&settings.data.folder).held_out)?;
-    let prompts = function_prompts(&held_out, args.n, args.max_bytes, args.seed)?;
+    let vocabulary = Vocabulary::in_folder(&settings.data.folder, settings.data.bpe)?;
+    let prompts = function_prompts(&held_out, &vocabulary, args.n, args.max_bytes, args.seed)?;
     let lines: String =
         prompts.iter().map(|prompt| serde_json::to_string(prompt).expect("plain data") + "\n").collect();
     std::fs::write(&args.output, lines).map_err(TrainError::io("write", &args.output))?;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foretoken_train::TrainError;
 use foretoken_train::params::Group;
-use foretoken_train::trainer::{Entry, Outcome, Settings, Trainer, train};
+use foretoken_train::trainer::{Alone, Entry, Outcome, Peers, Settings, Trainer, train};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Begins a run, or resumes it where its checkpoint is. Ctrl-C saves and ends.
+///
+/// Built with the feature `mpi`, `mpirun -n 2 foretoken-train train ...` shares every step among two processes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The run's TOML file.
@@ -21,7 +23,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
-    let mut trainer = Trainer::open(&settings)?;
+    let mut trainer = Trainer::open_among(&settings, peers())?;
+    let is_first = trainer.is_first();
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
     // Without a handler Ctrl-C still ends the run, at the last checkpoint.
@@ -29,13 +32,13 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         eprintln!("no Ctrl-C handler: {error}");
     }
     let [trunk, heads] = [Group::Trunk, Group::Heads].map(|group| trainer.params().n_values(group));
-    eprintln!(
-        "{trunk} weights in the trunk, {heads} in heads 2 to {}; from step {}",
-        settings.model.heads.n,
-        trainer.n_steps()
-    );
+    if is_first {
+        let (n, step) = (settings.model.heads.n, trainer.n_steps());
+        eprintln!("{trunk} weights in the trunk, {heads} in heads 2 to {n}; from step {step}");
+    }
 
-    let bar = ProgressBar::new(settings.run.steps).with_style(
+    let bar = if is_first { ProgressBar::new(settings.run.steps) } else { ProgressBar::hidden() };
+    let bar = bar.with_style(
         ProgressStyle::with_template("{bar:24} step {pos} of {len}, {eta} left  {msg}").expect("the template is ours"),
     );
     bar.set_position(trainer.n_steps());
@@ -55,10 +58,20 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     });
     bar.abandon();
     match outcome? {
+        _ if !is_first => {}
         Outcome::Finished => eprintln!("finished"),
         Outcome::Stopped => eprintln!("saved at step {}; the same command goes on", trainer.n_steps()),
     }
     Ok(())
+}
+
+/// The other processes of the run, if it was started with some.
+fn peers() -> Box<dyn Peers> {
+    #[cfg(feature = "mpi")]
+    if let Some(mpi) = foretoken_train::trainer::Mpi::start() {
+        return Box::new(mpi);
+    }
+    Box::new(Alone)
 }
 
 /// Head 1's loss in bits, and each head's share of right guesses.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::TokenFile;
+use super::{TokenFile, Vocabulary};
 use crate::TrainError;
 use crate::rng::Rng;
 
@@ -22,10 +22,10 @@ pub struct FunctionPrompt {
     pub prompt: String,
 }
 
-/// Up to `n` prompts of at most `max_bytes`, two of a document at most, the documents in an order drawn from the seed. The
-/// tokens must be bytes.
+/// Up to `n` prompts of at most `max_bytes`, two of a document at most, the documents in an order drawn from the seed.
 pub fn function_prompts(
     file: &TokenFile,
+    vocabulary: &Vocabulary,
     n: usize,
     max_bytes: usize,
     seed: u64,
@@ -34,7 +34,7 @@ pub fn function_prompts(
     for document in Rng::new(seed, "prompts").permutation(file.n_documents()) {
         let range = file.document(document as usize);
         let (tokens, _) = file.window(range.start, range.len() - 1)?;
-        let bytes: Vec<u8> = tokens.iter().map(|&token| token as u8).collect();
+        let bytes = vocabulary.decode(&tokens);
         let Ok(text) = std::str::from_utf8(&bytes) else { continue };
         let fitting = functions(text).into_iter().filter(|(_, prompt)| prompt.len() <= max_bytes && prompt.is_ascii());
         for (name, prompt) in fitting.take(2) {
@@ -145,8 +145,8 @@ def last(x):
         writer.push(TEXT.as_bytes());
         writer.write(&path).unwrap();
         let file = TokenFile::open(&path).unwrap();
-        let prompts = function_prompts(&file, 5, 200, 1).unwrap();
+        let prompts = function_prompts(&file, &Vocabulary::bytes(), 5, 200, 1).unwrap();
         assert_eq!(prompts.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(), ["held-out/1/method", "held-out/1/last"]);
-        assert_eq!(function_prompts(&file, 5, 100, 1).unwrap().len(), 1);
+        assert_eq!(function_prompts(&file, &Vocabulary::bytes(), 5, 100, 1).unwrap().len(), 1);
     }
 }

@@ -5,6 +5,7 @@ mod duplicates;
 mod functions;
 mod prepare;
 mod tokens;
+mod vocabulary;
 mod windows;
 
 pub use corpus::{Document, Source, documents};
@@ -12,4 +13,5 @@ pub use duplicates::Shingles;
 pub use functions::{FunctionPrompt, function_prompts};
 pub use prepare::{DataConfig, Prepared, Recipe, file_hash, prepare};
 pub use tokens::{END_OF_TEXT, TokenFile, TokenWriter};
+pub use vocabulary::Vocabulary;
 pub use windows::Windows;

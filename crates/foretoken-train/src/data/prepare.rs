@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Document, Shingles, Source, TokenWriter, documents};
+use super::{Document, Shingles, Source, TokenWriter, Vocabulary, documents};
 use crate::TrainError;
 use crate::rng::Rng;
 
@@ -31,9 +31,28 @@ pub struct DataConfig {
     /// Decides which packages are held out and the order of documents.
     #[serde(default)]
     pub seed: u64,
+    /// Tokens of a vocabulary of byte pairs, to be found in the training texts; without it, tokens are bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bpe: Option<usize>,
     /// The sources.
     #[serde(default)]
     pub sources: Vec<Source>,
+}
+
+impl DataConfig {
+    /// Checks that the settings fit a model of so many tokens.
+    pub fn check(&self, vocabulary: usize) -> Result<(), TrainError> {
+        match self.bpe {
+            Some(n) if !(257..1 << 16).contains(&n) => {
+                Err(TrainError::setting("data.bpe", n, "257 to 65535: the end of a text, 256 bytes, and pairs"))
+            }
+            Some(n) if n != vocabulary => {
+                let wanted = format!("{n}, as data.bpe says");
+                Err(TrainError::setting("model.vocabulary", vocabulary, wanted))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 mod defaults {
@@ -101,7 +120,7 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
         all.extend(found.into_iter().map(|document| (i, held_out(config, &document.package), document)));
     }
     let order = Rng::new(config.seed, "documents").permutation(all.len());
-    let (mut train, mut held) = (TokenWriter::default(), TokenWriter::default());
+    let (mut train, mut held) = (Vec::new(), Vec::new());
     let (mut hashes, mut shingles) = (HashSet::new(), Shingles::default());
     let mut left_out: BTreeMap<String, usize> = BTreeMap::new();
     let mut texts: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
@@ -112,7 +131,8 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
         {
             let text = cut(&document.text, config.max_bytes);
             let hash = hex(&Sha256::digest(text));
-            let reason = fault(config, text).or_else(|| {
+            let is_text = text_of(config, text);
+            let reason = is_text.err().or_else(|| {
                 if !hashes.insert(hash.clone()) {
                     Some("the same text again")
                 } else if shingles.share_seen(text) > config.max_seen {
@@ -126,6 +146,7 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
                 continue;
             }
             shingles.add(text);
+            let text = is_text.expect("a fault is a reason to leave it out");
             if *is_held_out {
                 packages.insert(document.package.clone());
                 held.push(text);
@@ -136,6 +157,11 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
             texts.entry(source).or_default().insert(document.name.clone(), hash);
         }
     }
+    let vocabulary = match config.bpe {
+        None => Vocabulary::bytes(),
+        Some(n) => Vocabulary::train(train.iter().copied(), n, &config.folder)?,
+    };
+    let (train, held) = (tokens(&vocabulary, &train)?, tokens(&vocabulary, &held)?);
     let files = Prepared::in_folder(&config.folder);
     train.write(&files.train)?;
     held.write(&files.held_out)?;
@@ -159,14 +185,23 @@ fn held_out(config: &DataConfig, package: &str) -> bool {
     Rng::new(config.seed, package).uniform() < config.held_out
 }
 
-fn fault(config: &DataConfig, text: &[u8]) -> Option<&'static str> {
-    if text.len() < config.min_bytes {
-        Some("too short")
-    } else if text.contains(&0) || std::str::from_utf8(text).is_err() {
-        Some("not UTF-8 text")
+/// A document's text, or why it is none.
+fn text_of<'a>(config: &DataConfig, bytes: &'a [u8]) -> Result<&'a str, &'static str> {
+    if bytes.len() < config.min_bytes {
+        Err("too short")
+    } else if bytes.contains(&0) {
+        Err("not UTF-8 text")
     } else {
-        None
+        std::str::from_utf8(bytes).map_err(|_| "not UTF-8 text")
     }
+}
+
+fn tokens(vocabulary: &Vocabulary, texts: &[&str]) -> Result<TokenWriter, TrainError> {
+    let mut writer = TokenWriter::default();
+    for text in texts {
+        writer.push_tokens(vocabulary.encode(text)?);
+    }
+    Ok(writer)
 }
 
 /// At most `max` bytes, cut behind a line break when there is one.
@@ -216,6 +251,7 @@ mod tests {
             min_bytes: 100,
             max_seen: 0.5,
             seed: 1,
+            bpe: None,
             sources: vec![Source {
                 path: source,
                 licence: "MIT".into(),
@@ -240,6 +276,27 @@ mod tests {
         assert_eq!(file.n_tokens(), recipe.n_tokens[0]);
         assert!((0..file.n_documents()).all(|i| file.document(i).len() <= 501));
         assert_eq!(prepare(&config).unwrap(), recipe);
+    }
+
+    #[test]
+    fn a_vocabulary_is_made_of_the_training_texts() {
+        let folder = crate::scratch::Scratch::new();
+        let bytes = corpus(folder.path());
+        let pairs = DataConfig { folder: folder.path().join("pairs"), bpe: Some(270), ..bytes.clone() };
+        let (recipe, by_pairs) = (prepare(&bytes).unwrap(), prepare(&pairs).unwrap());
+        assert_eq!(by_pairs.texts, recipe.texts);
+        assert!(by_pairs.n_tokens[0] < recipe.n_tokens[0]);
+        let vocabulary = Vocabulary::in_folder(&pairs.folder, pairs.bpe).unwrap();
+        let [a, b] =
+            [&bytes, &pairs].map(|config| TokenFile::open(&Prepared::in_folder(&config.folder).train).unwrap());
+        for document in 0..a.n_documents() {
+            let tokens = |file: &TokenFile| {
+                let range = file.document(document);
+                file.window(range.start, range.len()).unwrap().0
+            };
+            assert_eq!(vocabulary.decode(&tokens(&b)), Vocabulary::bytes().decode(&tokens(&a)));
+        }
+        assert!(pairs.check(256).is_err() && pairs.check(270).is_ok() && bytes.check(97).is_ok());
     }
 
     #[test]

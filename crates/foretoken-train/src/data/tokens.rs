@@ -13,7 +13,7 @@ use crate::TrainError;
 
 const MAGIC: &[u8; 8] = b"FTTOKEN1";
 
-/// The byte vocabulary's token between documents. Texts with a zero byte are no texts and never get in.
+/// The token between documents. In the byte vocabulary it is the zero byte: texts with one are no texts and never get in.
 pub const END_OF_TEXT: u16 = 0;
 
 /// Collects documents and writes a token file.
@@ -26,7 +26,12 @@ pub struct TokenWriter {
 impl TokenWriter {
     /// Adds a document of bytes, each a token, and the token that ends it.
     pub fn push(&mut self, text: &[u8]) {
-        self.tokens.extend(text.iter().map(|&byte| u16::from(byte)));
+        self.push_tokens(text.iter().map(|&byte| u16::from(byte)));
+    }
+
+    /// Adds a document of tokens, and the token that ends it.
+    pub fn push_tokens(&mut self, tokens: impl IntoIterator<Item = u16>) {
+        self.tokens.extend(tokens);
         self.tokens.push(END_OF_TEXT);
         self.ends.push(self.tokens.len() as u64);
     }

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod baseline;
+mod generated;
 mod joint;
 mod ngram;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use acceptance::Acceptance;
 pub use baseline::baseline;
+pub use generated::{Generated, Writing, free_running};
 pub use joint::{Joint, joint};
 pub use ngram::{Ngram, Question};
 
@@ -53,8 +55,11 @@ pub struct Report {
     pub heads: Vec<Figures>,
     /// Head 1 by the number of tokens it sees: 1, 2 to 3, 4 to 7, and so on.
     pub by_context: Vec<Figures>,
-    /// How far heads 2 to n agree with head 1.
+    /// How far heads 2 to n agree with head 1 on given text.
     pub acceptance: Acceptance,
+    /// The same on text that the model wrote, where that was asked for.
+    #[serde(default)]
+    pub generated: Vec<Generated>,
 }
 
 /// A head's guesses and losses at every position of a batch.
@@ -118,6 +123,7 @@ pub fn measure(model: &Model, params: &Params, ops: Ops, windows: &Batch, at_a_t
         heads: vec![Figures::default(); n_heads],
         by_context: vec![Figures::default(); n_buckets],
         acceptance: Acceptance::new(n_heads),
+        generated: Vec::new(),
     };
     for batch in windows.chunks(at_a_time) {
         let mut heads = Vec::with_capacity(n_heads);

@@ -1,11 +1,11 @@
 //! One GGUF file: the trunk as any reader of `llama` knows it, and, if wanted, the heads beside it.
 
 use foretoken_formats::gguf::{GgmlType, GgufWriter};
-use foretoken_formats::tokenizer::with_byte_vocabulary;
 use half::f16;
 
 use super::weights::{Part, Weight, layer};
 use crate::config::HeadKind;
+use crate::data::Vocabulary;
 use crate::model::{Heads, Layer, Model};
 use crate::params::{ParamId, Params};
 
@@ -20,29 +20,32 @@ pub enum Storage {
     Q8,
 }
 
-/// The file of a byte model: token 0 ends a text, token `b` is the byte `b`.
+/// The file of a model over this vocabulary.
 ///
 /// With `heads`, heads 2 to n are in it under `head.{k}.` (see `docs/heads.md`), which readers that want to know every
 /// tensor refuse; without, it is a plain `llama`.
-pub fn to_gguf(model: &Model, params: &Params, name: &str, storage: Storage, heads: bool) -> GgufWriter {
+pub fn to_gguf(
+    model: &Model,
+    params: &Params,
+    vocabulary: &Vocabulary,
+    name: &str,
+    storage: Storage,
+    heads: bool,
+) -> GgufWriter {
     let config = &model.config;
-    assert_eq!(config.vocabulary, 256, "the byte vocabulary");
-    let u32_of = |n: usize| u32::try_from(n).expect("sizes fit");
-    let mut file = GgufWriter::new()
-        .set("general.architecture", "llama")
-        .set("general.name", name)
-        .set("llama.context_length", u32_of(config.context))
-        .set("llama.embedding_length", u32_of(config.width))
-        .set("llama.block_count", u32_of(model.layers.len()))
-        .set("llama.feed_forward_length", u32_of(config.feed_forward))
-        .set("llama.attention.head_count", u32_of(config.attention_heads))
-        .set("llama.attention.head_count_kv", u32_of(config.kv_heads))
-        .set("llama.attention.layer_norm_rms_epsilon", config.norm_eps)
-        .set("llama.rope.dimension_count", u32_of(config.head_dim()))
-        .set("llama.rope.freq_base", config.rope_theta as f32)
-        .set("llama.vocab_size", u32_of(config.vocabulary));
-    file = with_byte_vocabulary(file);
-    let mut tensors = Tensors { file, storage };
+    assert_eq!(config.vocabulary, vocabulary.n_tokens(), "it is the model's vocabulary");
+    let sizes = Sizes {
+        context: config.context,
+        width: config.width,
+        layers: model.layers.len(),
+        feed_forward: config.feed_forward,
+        attention_heads: config.attention_heads,
+        kv_heads: config.kv_heads,
+        norm_eps: config.norm_eps,
+        rope_theta: config.rope_theta,
+        vocabulary: config.vocabulary,
+    };
+    let mut tensors = Tensors::new(vocabulary.describe(sizes.describe(name)), storage);
     tensors.add("token_embd.weight", Weight::plain(params, model.embedding));
     for (i, block) in model.layers.iter().enumerate() {
         tensors.layer(&format!("blk.{i}"), model, params, block);
@@ -54,20 +57,67 @@ pub fn to_gguf(model: &Model, params: &Params, name: &str, storage: Storage, hea
     if heads && config.heads.n > 1 {
         tensors.heads(model, params);
     }
-    tensors.file
+    tensors.finish()
 }
 
-struct Tensors {
+/// What the metadata of a `llama` says of its sizes.
+pub(crate) struct Sizes {
+    pub context: usize,
+    pub width: usize,
+    /// Layers of the plain model.
+    pub layers: usize,
+    pub feed_forward: usize,
+    pub attention_heads: usize,
+    pub kv_heads: usize,
+    pub norm_eps: f32,
+    pub rope_theta: f64,
+    pub vocabulary: usize,
+}
+
+impl Sizes {
+    /// The metadata of a model of this name.
+    pub fn describe(&self, name: &str) -> GgufWriter {
+        let u32_of = |n: usize| u32::try_from(n).expect("sizes fit");
+        GgufWriter::new()
+            .set("general.architecture", "llama")
+            .set("general.name", name)
+            .set("llama.context_length", u32_of(self.context))
+            .set("llama.embedding_length", u32_of(self.width))
+            .set("llama.block_count", u32_of(self.layers))
+            .set("llama.feed_forward_length", u32_of(self.feed_forward))
+            .set("llama.attention.head_count", u32_of(self.attention_heads))
+            .set("llama.attention.head_count_kv", u32_of(self.kv_heads))
+            .set("llama.attention.layer_norm_rms_epsilon", self.norm_eps)
+            .set("llama.rope.dimension_count", u32_of(self.width / self.attention_heads))
+            .set("llama.rope.freq_base", self.rope_theta as f32)
+            .set("llama.vocab_size", u32_of(self.vocabulary))
+    }
+}
+
+/// A file under way, and how it stores matrices.
+pub(crate) struct Tensors {
     file: GgufWriter,
     storage: Storage,
 }
 
 impl Tensors {
-    fn set(&mut self, key: &str, value: impl Into<foretoken_formats::gguf::Value>) {
+    /// Goes on with a file.
+    pub fn new(file: GgufWriter, storage: Storage) -> Self {
+        Self { file, storage }
+    }
+
+    /// The file.
+    pub fn finish(self) -> GgufWriter {
+        self.file
+    }
+
+    /// Sets metadata.
+    pub fn set(&mut self, key: &str, value: impl Into<foretoken_formats::gguf::Value>) {
         self.file = std::mem::take(&mut self.file).set(key, value);
     }
 
-    fn add(&mut self, name: &str, weight: Weight) {
+    /// Adds a weight.
+    pub fn add(&mut self, name: &str, weight: Weight) {
         let Weight { rows, cols, values } = weight;
         let blocks = cols.is_multiple_of(32);
         let (ty, data) = match (rows, self.storage) {

@@ -6,8 +6,10 @@ mod gguf;
 mod huggingface;
 mod weights;
 
+pub(crate) use gguf::{Sizes, Tensors};
 pub use gguf::{Storage, to_gguf};
 pub use huggingface::to_huggingface;
+pub(crate) use weights::Weight;
 
 #[cfg(test)]
 mod tests;

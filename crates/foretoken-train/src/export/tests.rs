@@ -1,7 +1,7 @@
 //! Exported models give the logits of the trainer, in our engine and in the files' plain numbers.
 
 use burn::tensor::Device;
-use foretoken_decode::target::{Cache, Pass as _, Target, Want, Work};
+use foretoken_decode::target::{Cache, Heads as _, Pass as _, Target, Want, Work};
 use foretoken_decode::tree::TokenTree;
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
@@ -11,6 +11,7 @@ use foretoken_model::{KvType, LoadOptions, Threads, Weights};
 use super::{Storage, to_gguf, to_huggingface};
 use crate::batch::Batch;
 use crate::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
+use crate::data::Vocabulary;
 use crate::model::Model;
 use crate::ops::{Ops, Precision};
 use crate::params::Params;
@@ -60,8 +61,8 @@ fn logits(model: &Model, params: &Params, tokens: &[u32]) -> Vec<f32> {
     model.logits(&pass, 1, features).into_data().try_into_vec().unwrap()
 }
 
-/// Our engine's logits of every position.
-fn engine_logits(gguf: &Gguf, tokens: &[u32]) -> Vec<f32> {
+/// A file in our engine.
+fn loaded(gguf: &Gguf) -> foretoken_model::Model {
     let options = LoadOptions {
         weights: Weights::AsStored,
         kv_type: KvType::F16,
@@ -70,7 +71,12 @@ fn engine_logits(gguf: &Gguf, tokens: &[u32]) -> Vec<f32> {
         context: 0,
         progress: &|_, _| {},
     };
-    let mut model = foretoken_model::Model::load(gguf, &options).unwrap();
+    foretoken_model::Model::load(gguf, &options).unwrap()
+}
+
+/// Our engine's logits of every position.
+fn engine_logits(gguf: &Gguf, tokens: &[u32]) -> Vec<f32> {
+    let mut model = loaded(gguf);
     let mut cache = model.cache(64).unwrap();
     let sequence = cache.open();
     let tree = TokenTree::new(tokens);
@@ -97,7 +103,9 @@ fn the_engine_gives_the_trainers_logits() {
         // The engine keeps keys and values in half precision and quantises activations.
         for (storage, most) in [(Storage::F32, 0.01), (Storage::F16, 0.01), (Storage::Q8, 0.05)] {
             for heads in [false, true] {
-                let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", storage, heads).to_bytes()).unwrap();
+                let gguf =
+                    Gguf::from_bytes(to_gguf(&model, &params, &Vocabulary::bytes(), "test", storage, heads).to_bytes())
+                        .unwrap();
                 let apart = difference(&engine_logits(&gguf, &tokens), &expected);
                 assert!(apart < most, "{apart} apart with {storage:?}");
             }
@@ -106,9 +114,53 @@ fn the_engine_gives_the_trainers_logits() {
 }
 
 #[test]
+fn the_engine_gives_the_trainers_logits_of_heads_in_sequence() {
+    let text = b"def f(x):\n    return \xc3\xa9 + x  # y";
+    let tokens: Vec<u32> = text.iter().map(|&byte| byte.into()).collect();
+    for (recursive, unembedding) in [(false, Unembedding::Replicated), (true, Unembedding::Shared)] {
+        let (model, params) = made(HeadKind::Sequential, |config| {
+            (config.heads.recursive, config.heads.unembedding) = (recursive, unembedding);
+        });
+        let window = (tokens.clone(), vec![false; tokens.len()]);
+        let n_tokens = tokens.len() - 3;
+        let batch = Batch::new(n_tokens, 3, vec![window]);
+        let frozen = params.frozen();
+        let pass = model.pass(&frozen, Ops::Fused(Precision::F32), &batch);
+        let mut expected: Vec<Vec<f32>> = Vec::new();
+        let mut keep =
+            |_: usize, logits: burn::tensor::Tensor<2>| expected.push(logits.into_data().try_into_vec().unwrap());
+        crate::step::logits_by_head(&model, &pass, &batch, &mut keep);
+
+        let gguf =
+            Gguf::from_bytes(to_gguf(&model, &params, &Vocabulary::bytes(), "test", Storage::F32, true).to_bytes())
+                .unwrap();
+        let mut engine = loaded(&gguf);
+        let mut cache = engine.cache(64).unwrap();
+        let sequence = cache.open();
+        let mut actual = vec![Vec::new(); 2];
+        for (i, token) in tokens[..n_tokens].iter().enumerate() {
+            let tree = TokenTree::new(&[*token]);
+            engine.verify(&mut cache, &[Work { sequence, tree: &tree, wants: &[Want::Nothing] }]).unwrap();
+            cache.commit(sequence, &[0]);
+            let mut depth = 0;
+            engine.follow(&mut cache, 2, &[(sequence, &tokens[..i + 2])], &mut |_, scores| {
+                actual[depth].extend_from_slice(scores);
+                depth += 1;
+                Some(tokens[i + 1 + depth])
+            });
+        }
+        for (k, actual) in actual.iter().enumerate() {
+            let apart = difference(actual, &expected[k + 1]);
+            assert!(apart < 0.01, "head {}: {apart} apart", k + 2);
+        }
+    }
+}
+
+#[test]
 fn the_tokenizer_is_bytes() {
     let (model, params) = made(HeadKind::Linear, |_| ());
-    let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", Storage::F16, false).to_bytes()).unwrap();
+    let gguf = Gguf::from_bytes(to_gguf(&model, &params, &Vocabulary::bytes(), "test", Storage::F16, false).to_bytes())
+        .unwrap();
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
     let text = "def naïve():\n\treturn '日本'\r\n";
     let ids = tokenizer.encode_prompt(text, Special::AsText).unwrap();
@@ -121,10 +173,28 @@ fn the_tokenizer_is_bytes() {
 }
 
 #[test]
+fn a_vocabulary_of_pairs_goes_with_the_model() {
+    let folder = crate::scratch::Scratch::new();
+    let texts: Vec<String> = (0..50).map(|i| format!("def name{i}(value):\n    return value + {i}\n")).collect();
+    let vocabulary = Vocabulary::train(texts.iter().map(String::as_str), 290, folder.path()).unwrap();
+    let (model, params) = made(HeadKind::ResBlock, |config| config.vocabulary = 290);
+    let file = to_gguf(&model, &params, &vocabulary, "test", Storage::F32, true);
+    let gguf = Gguf::from_bytes(file.to_bytes()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+    let ids = tokenizer.encode_prompt(&texts[7], Special::AsText).unwrap();
+    let tokens: Vec<u32> = vocabulary.encode(&texts[7]).unwrap().into_iter().map(u32::from).collect();
+    assert!(ids == tokens && ids.len() < texts[7].len() / 2 && tokenizer.is_end_of_generation(0));
+    let apart = difference(&engine_logits(&gguf, &tokens), &logits(&model, &params, &tokens));
+    assert!(apart < 0.01, "{apart} apart");
+}
+
+#[test]
 fn heads_have_their_tensors_and_only_where_wanted() {
     let names = |kind, change: fn(&mut ModelConfig), heads| {
         let (model, params) = made(kind, change);
-        let gguf = Gguf::from_bytes(to_gguf(&model, &params, "test", Storage::F16, heads).to_bytes()).unwrap();
+        let gguf =
+            Gguf::from_bytes(to_gguf(&model, &params, &Vocabulary::bytes(), "test", Storage::F16, heads).to_bytes())
+                .unwrap();
         let names = gguf.tensors().iter().map(|tensor| tensor.name.clone());
         let mut found: Vec<_> = names.filter(|name| name.starts_with("head.")).collect();
         found.sort_unstable();

@@ -6,7 +6,7 @@ use crate::params::{ParamId, Params};
 
 /// A matrix of `rows` outputs by `cols` inputs, or a vector with one row.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Weight {
+pub(crate) struct Weight {
     pub rows: usize,
     pub cols: usize,
     pub values: Vec<f32>,

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod log;
+mod peers;
 mod report;
 mod run;
 mod settings;
@@ -9,6 +10,9 @@ mod settings;
 pub(crate) use checkpoint::write_atomically;
 pub use checkpoint::{Checkpoint, CheckpointFile};
 pub use log::{Entry, Log};
+#[cfg(feature = "mpi")]
+pub use peers::Mpi;
+pub use peers::{Alone, Peers};
 pub use run::{Outcome, Trainer, train};
 pub use settings::{DeviceName, PrecisionName, RunConfig, Settings};
 

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::log::{HELD_OUT, TRAIN, means};
+use super::peers::{Alone, Peers, gather};
 use super::report;
 use super::{Checkpoint, CheckpointFile, Entry, Log, Settings, write_atomically};
 use crate::TrainError;
-use crate::data::{Prepared, TokenFile, Windows};
-use crate::evaluation::{Guessed, Joint, Report, guesses, joint, measure};
+use crate::data::{Prepared, TokenFile, Vocabulary, Windows};
+use crate::evaluation::{Generated, Guessed, Joint, Report, Writing, free_running, guesses, joint, measure};
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::optim::{Optimiser, StepReport};
@@ -17,6 +18,7 @@ use crate::step::{HeadResult, gradients};
 
 /// A model in training.
 pub struct Trainer {
+    peers: Box<dyn Peers>,
     settings: Settings,
     ops: Ops,
     model: Model,
@@ -41,7 +43,16 @@ pub enum Outcome {
 impl Trainer {
     /// A run from its checkpoint, or from the start when there is none.
     pub fn open(settings: &Settings) -> Result<Self, TrainError> {
+        Self::open_among(settings, Box::new(Alone))
+    }
+
+    /// The same run, shared among processes, each of which takes some of a step's batches.
+    pub fn open_among(settings: &Settings, peers: Box<dyn Peers>) -> Result<Self, TrainError> {
         settings.check()?;
+        if !settings.run.accumulate.is_multiple_of(peers.count()) {
+            let wanted = format!("a multiple of the {} processes, which share a step's batches", peers.count());
+            return Err(TrainError::setting("run.accumulate", settings.run.accumulate, wanted));
+        }
         let (device, ops) = settings.run.device.open(settings.run.precision)?;
         let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
         let files = Prepared::in_folder(&settings.data.folder);
@@ -57,7 +68,31 @@ impl Trainer {
             false => Checkpoint::default(),
         };
         let settings = settings.clone();
-        Ok(Self { settings, ops, model, params, optimiser, windows, held_out, checkpoint, state, skipped_in_a_row: 0 })
+        Ok(Self {
+            peers,
+            settings,
+            ops,
+            model,
+            params,
+            optimiser,
+            windows,
+            held_out,
+            checkpoint,
+            state,
+            skipped_in_a_row: 0,
+        })
+    }
+
+    /// Whether this process is the one that logs, evaluates and saves.
+    pub fn is_first(&self) -> bool {
+        self.peers.rank() == 0
+    }
+
+    /// Whether any process says so.
+    fn any(&self, here: bool) -> bool {
+        let mut says = [f32::from(here)];
+        self.peers.sum(&mut says);
+        says[0] > 0.0
     }
 
     /// The model.
@@ -93,11 +128,15 @@ impl Trainer {
         let weights = self.settings.loss.at(progress, n_heads);
         let mut sums = Gradients::new(&self.params);
         let mut results = Vec::with_capacity(run.accumulate);
-        for i in 0..run.accumulate as u64 {
+        for i in (self.peers.rank() as u64..run.accumulate as u64).step_by(self.peers.count()) {
             let first = (self.state.step * run.accumulate as u64 + i) * run.windows as u64;
             let batch = self.windows.batch(first, run.windows)?;
             let pass = self.model.pass(&self.params, self.ops, &batch);
             results.push(gradients(&self.model, &pass, &batch, &weights, &mut sums));
+        }
+        let results = gather(&*self.peers, results, run.accumulate, n_heads);
+        if self.peers.count() > 1 {
+            sums.each_on_host(&self.params, |values| self.peers.sum(values));
         }
         let rate = self.settings.optimiser.rate(self.state.step, run.steps);
         let finite = results.iter().flatten().all(|head| head.loss.is_finite());
@@ -138,13 +177,35 @@ impl Trainer {
         Ok(joint(&self.model, &self.params.frozen(), self.ops, &self.held_out.spread(n)?, n_first))
     }
 
-    /// Writes the checkpoint.
+    /// Bytes that a token of `n` held-out windows stands for, on average; the end of a text counts as one.
+    pub fn bytes_per_token(&self, n: usize) -> Result<f64, TrainError> {
+        let data = &self.settings.data;
+        let vocabulary = Vocabulary::in_folder(&data.folder, data.bpe)?;
+        let tokens = self.held_out.spread(n)?.tokens(1);
+        let bytes: usize = tokens.iter().map(|token| vocabulary.decode(&[*token as u32]).len().max(1)).sum();
+        Ok(bytes as f64 / tokens.len() as f64)
+    }
+
+    /// What the model writes after half of each of `n` held-out windows, at most `n_new` tokens, and how its heads foresee it.
+    pub fn write(&self, n: usize, n_new: usize, temperature: f64) -> Result<Generated, TrainError> {
+        let data = &self.settings.data;
+        let vocabulary = Vocabulary::in_folder(&data.folder, data.bpe)?;
+        let writing = Writing { prompt: self.settings.model.context.div_ceil(2), n_new, temperature, seed: 0 };
+        let windows = self.held_out.spread(n)?;
+        Ok(free_running(&self.model, &self.params.frozen(), self.ops, &vocabulary, &windows, writing))
+    }
+
+    /// Writes the checkpoint, in the first process.
     pub fn save(&self) -> Result<(), TrainError> {
+        if !self.is_first() {
+            return Ok(());
+        }
         self.checkpoint.save(self.state, &self.params, &self.optimiser)
     }
 }
 
-/// Runs until all steps are done or `stop` is set, then saves. `told` hears every line of the log; between them, the step.
+/// Runs until all steps are done or `stop` is set, then saves. `told` hears every line of the log; between them, the step. Of
+/// several processes the first alone writes and evaluates, and `stop` in any of them stops all.
 pub fn train(
     trainer: &mut Trainer,
     stop: &AtomicBool,
@@ -153,11 +214,12 @@ pub fn train(
     let run = trainer.settings.run.clone();
     let n_heads = trainer.settings.model.heads.n;
     let per_step = trainer.settings.tokens_per_step();
-    let mut log = Log::open(&run.folder, trainer.n_steps())?;
+    let is_first = trainer.is_first();
+    let mut log = if is_first { Some(Log::open(&run.folder, trainer.n_steps())?) } else { None };
     let (mut since, mut clock) = (Vec::new(), Instant::now());
     let mut first = trainer.n_steps();
     while trainer.n_steps() < run.steps {
-        if stop.load(Ordering::Relaxed) {
+        if trainer.any(stop.load(Ordering::Relaxed)) {
             trainer.save()?;
             return Ok(Outcome::Stopped);
         }
@@ -179,7 +241,9 @@ pub fn train(
                 skipped: trainer.n_skipped(),
                 tokens_per_second,
             };
-            log.write(&entry)?;
+            if let Some(log) = &mut log {
+                log.write(&entry)?;
+            }
             told(done, Some(&entry));
             Ok::<_, TrainError>(())
         };
@@ -190,7 +254,7 @@ pub fn train(
             since.clear();
             (first, clock) = (done, Instant::now());
         }
-        if run.evaluate_every > 0 && (done.is_multiple_of(run.evaluate_every) || last) {
+        if is_first && run.evaluate_every > 0 && (done.is_multiple_of(run.evaluate_every) || last) {
             let started = Instant::now();
             let found = trainer.evaluate(run.evaluate_windows)?;
             let loss = found.heads.iter().map(|head| (head.bits * std::f64::consts::LN_2) as f32).collect();
@@ -200,8 +264,10 @@ pub fn train(
         }
         if done.is_multiple_of(run.checkpoint_every) || last {
             trainer.save()?;
-            let name = run.folder.file_name().map_or_else(|| "a run".into(), |name| name.to_string_lossy());
-            write_atomically(&run.folder.join("report.html"), report::page(&name, log.entries()).as_bytes())?;
+            if let Some(log) = &log {
+                let name = run.folder.file_name().map_or_else(|| "a run".into(), |name| name.to_string_lossy());
+                write_atomically(&run.folder.join("report.html"), report::page(&name, log.entries()).as_bytes())?;
+            }
         }
         told(done, None);
     }

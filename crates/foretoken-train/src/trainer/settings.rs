@@ -148,6 +148,7 @@ impl Settings {
         self.model.check()?;
         self.loss.check(self.model.heads.n)?;
         self.optimiser.check()?;
+        self.data.check(self.model.vocabulary)?;
         let run = &self.run;
         for (setting, value) in [("run.windows", run.windows as u64), ("run.accumulate", run.accumulate as u64)] {
             if value == 0 {

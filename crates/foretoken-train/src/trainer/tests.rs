@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{CheckpointFile, Outcome, Settings, Trainer, train};
+use super::{CheckpointFile, Outcome, Peers, Settings, Trainer, train};
 use crate::TrainError;
 use crate::data::{Prepared, TokenWriter};
 use crate::optim::Optimiser;
@@ -93,6 +93,83 @@ fn a_resumed_run_is_bit_equal_and_learns() {
     assert_eq!(weights(&resumed), weights(&trainer));
     let log = std::fs::read_to_string(parts.path().join("run/log.jsonl")).unwrap();
     assert_eq!(log.lines().count(), 5);
+}
+
+/// One of several processes that are threads: they meet at every sum.
+struct Threads {
+    rank: usize,
+    shared: std::sync::Arc<Shared>,
+}
+
+struct Shared {
+    count: usize,
+    meet: std::sync::Barrier,
+    sums: std::sync::Mutex<Vec<f32>>,
+}
+
+impl Peers for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn count(&self) -> usize {
+        self.shared.count
+    }
+
+    fn sum(&self, values: &mut [f32]) {
+        let Shared { count, meet, sums } = &*self.shared;
+        // In the order of the ranks, as one process would.
+        for rank in 0..*count {
+            if rank == self.rank {
+                let mut sums = sums.lock().unwrap();
+                match rank {
+                    0 => *sums = values.to_vec(),
+                    _ => sums.iter_mut().zip(&*values).for_each(|(sum, value)| *sum += value),
+                }
+            }
+            meet.wait();
+        }
+        values.copy_from_slice(&sums.lock().unwrap());
+        meet.wait();
+    }
+}
+
+#[test]
+fn processes_that_share_a_step_give_the_curve_of_one() {
+    let (alone, shared) = (crate::scratch::Scratch::new(), crate::scratch::Scratch::new());
+    let never = AtomicBool::new(false);
+    let curve = |trainer: &mut Trainer| {
+        let mut entries = Vec::new();
+        train(trainer, &never, &mut |_, entry| entries.extend(entry.cloned())).unwrap();
+        (entries, weights(trainer))
+    };
+    let (expected, expected_weights) = curve(&mut Trainer::open(&settings(alone.path())).unwrap());
+    let settings = settings(shared.path());
+    let meet = Shared { count: 2, meet: std::sync::Barrier::new(2), sums: std::sync::Mutex::default() };
+    let meet = std::sync::Arc::new(meet);
+    let found = std::thread::scope(|scope| {
+        let run = |rank| {
+            let (peers, settings, curve) = (Threads { rank, shared: meet.clone() }, &settings, &curve);
+            scope.spawn(move || curve(&mut Trainer::open_among(settings, Box::new(peers)).unwrap()))
+        };
+        [0, 1].map(run).map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(found[0].1, found[1].1, "the same update everywhere");
+    let evaluations = |entries: &[super::Entry]| entries.iter().filter(|entry| entry.kind == "held_out").count();
+    assert_eq!([evaluations(&found[0].0), evaluations(&found[1].0)], [2, 0]);
+    for (entry, expected) in found[0].0.iter().zip(&expected) {
+        let same = entry.loss.iter().zip(&expected.loss).all(|(a, b)| (a - b).abs() < 1e-4);
+        assert!(same && entry.step == expected.step, "{entry:?} {expected:?}");
+    }
+    let value = |bits: &u32| f32::from_bits(*bits);
+    let pairs = found[0].1.iter().flatten().zip(expected_weights.iter().flatten());
+    assert!(pairs.into_iter().all(|(a, b)| (value(a) - value(b)).abs() < 1e-3));
+    let odd = Threads {
+        rank: 0,
+        shared: std::sync::Arc::new(Shared { count: 3, meet: std::sync::Barrier::new(3), sums: Default::default() }),
+    };
+    let message = Trainer::open_among(&settings, Box::new(odd)).err().unwrap().to_string();
+    assert!(message.contains("run.accumulate"), "{message}");
 }
 
 #[test]
