@@ -3,7 +3,7 @@
 //! A parallel head knows the text up to here and not the token before its own, so the best it can learn is the second token's
 //! distribution over all first tokens, `m(b) = sum over a of p(a) p(b | a)`. Where the likeliest `b` of `m` is not the likeliest
 //! after the first token that is drafted, even a perfect parallel head drafts a pair that is rejected; a sequential head sees that
-//! first token. (Draxler et al., arXiv 2502.09419, call the same the marginalisation over hidden tokens.)
+//! first token. (Mehra, Garcia and Mauch, arXiv 2502.09419, ask the same of models without heads.)
 
 use serde::{Deserialize, Serialize};
 
