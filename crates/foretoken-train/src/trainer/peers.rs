@@ -62,7 +62,7 @@ impl Peers for Mpi {
     }
 
     fn sum(&self, values: &mut [f32]) {
-        use mpi::collective::{CommunicatorCollectives as _, Root as _, SystemOperation};
+        use mpi::collective::{Root as _, SystemOperation};
         use mpi::topology::Communicator as _;
         if self.count() == 1 {
             return;
