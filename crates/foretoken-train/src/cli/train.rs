@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foretoken_train::TrainError;
 use foretoken_train::params::Group;
-use foretoken_train::trainer::{Alone, Entry, Outcome, Peers, Settings, Trainer, train};
+use foretoken_train::trainer::{Alone, Claim, Entry, Outcome, Peers, Settings, Trainer, train};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Begins a run, or resumes it where its checkpoint is. Ctrl-C saves and ends.
@@ -23,7 +23,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
-    let mut trainer = Trainer::open_among(&settings, peers())?;
+    let peers = peers();
+    let _claim = (peers.rank() == 0).then(|| Claim::on(&settings.run.folder)).transpose()?;
+    let mut trainer = Trainer::open_among(&settings, peers)?;
     let is_first = trainer.is_first();
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);

@@ -1,6 +1,7 @@
 //! The training run: steps, evaluation, checkpoints; everything that a resumed run needs is the settings and the step.
 
 mod checkpoint;
+mod claim;
 mod log;
 mod peers;
 mod report;
@@ -9,6 +10,7 @@ mod settings;
 
 pub(crate) use checkpoint::write_atomically;
 pub use checkpoint::{Checkpoint, CheckpointFile};
+pub use claim::Claim;
 pub use log::{Entry, Log};
 #[cfg(feature = "mpi")]
 pub use peers::Mpi;
