@@ -91,7 +91,7 @@ struct Level {
     occurrences: std::ops::Range<usize>,
     /// `[distance][byte]`.
     counts: Vec<[u32; BYTES]>,
-    probabilities: Vec<[f32; BYTES]>,
+    probabilities: Vec<[f64; BYTES]>,
 }
 
 impl<'a> Walk<'a> {
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
         let level = || Level {
             occurrences: 0..0,
             counts: vec![[0; BYTES]; distances],
-            probabilities: vec![[1.0 / BYTES as f32; BYTES]; distances],
+            probabilities: vec![[1.0 / BYTES as f64; BYTES]; distances],
         };
         let mut walk = Self { ngram, levels: (0..=CONTEXT).map(|_| level()).collect(), depth: 0 };
         walk.levels[0].occurrences = 0..ngram.order.len();
@@ -122,8 +122,8 @@ impl<'a> Walk<'a> {
             {
                 let Some(answer) = *answer else { continue };
                 let p = probabilities[usize::from(answer)];
-                let best = probabilities.iter().fold(0.0, |a: f32, b| a.max(*b));
-                figures.add(-libm::log2(f64::from(p)), p >= best);
+                let best = probabilities.iter().fold(0.0, |a: f64, b| a.max(*b));
+                figures.add(-libm::log2(p), p >= best);
             }
         }
         figures
@@ -167,11 +167,11 @@ impl<'a> Walk<'a> {
         }
         for (i, (counts, probabilities)) in level.counts.iter().zip(&mut level.probabilities).enumerate() {
             let total: u32 = counts.iter().sum();
-            let types = counts.iter().filter(|count| **count > 0).count() as f32;
-            let rate = 1.0 / (total as f32 + types).max(1.0);
+            let types = counts.iter().filter(|count| **count > 0).count() as f64;
+            let rate = 1.0 / (f64::from(total) + types).max(1.0);
             for (byte, (p, count)) in probabilities.iter_mut().zip(counts).enumerate() {
-                let shorter = above.map_or(1.0 / BYTES as f32, |above| above.probabilities[i][byte]);
-                *p = if total == 0 { shorter } else { (*count as f32 + types * shorter) * rate };
+                let shorter = above.map_or(1.0 / BYTES as f64, |above| above.probabilities[i][byte]);
+                *p = if total == 0 { shorter } else { (f64::from(*count) + types * shorter) * rate };
             }
         }
     }
@@ -202,6 +202,14 @@ mod tests {
             }
         }
         p
+    }
+
+    #[test]
+    fn what_no_context_has_seen_costs_much_and_not_everything() {
+        // Every level halves or worse what a byte that never came has, and a single precision number would end at zero.
+        let ngram = Ngram::new(b"abcdefghijklmnopqrstuvwxyz".repeat(4000));
+        let found = ngram.ask(vec![Question::new(b"klmnopqrstuvwxyz", vec![Some(b'?')])], 1);
+        assert!(found[0].bits.is_finite() && found[0].bits > 150.0, "{found:?}");
     }
 
     #[test]

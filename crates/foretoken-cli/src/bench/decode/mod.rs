@@ -182,6 +182,7 @@ fn answer(run: &Run, cells: &[Cell]) -> Value {
         "later_passes": run.passes.len(),
         "seconds": run.seconds,
         "cpu_seconds": run.cpu_seconds,
+        "text": run.outcome.text,
     })
 }
 
