@@ -46,11 +46,19 @@ pub struct EngineArgs {
     room: RoomOptions,
 }
 
+/// Tokens that a cache is given for requests whose contexts are so small that one context would serve one or two of them.
+const SMALL_CACHE: usize = 4096;
+
+/// Tokens of a cache that is better larger than the one context which is the default.
+fn roomier(context: usize, max_running: usize) -> Option<usize> {
+    (context < SMALL_CACHE).then(|| (context * max_running).min(SMALL_CACHE))
+}
+
 /// How much runs at the same time.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Room")]
 struct RoomOptions {
-    /// Tokens that the cache holds for all requests together [default: --ctx-size]
+    /// Tokens that the cache holds for all requests together [default: --ctx-size, and more where that is below 4096]
     #[arg(long, value_name = "TOKENS", value_parser = crate::options::at_least_one)]
     cache_tokens: Option<usize>,
 
@@ -209,9 +217,10 @@ impl EngineArgs {
         let passes = PassLog::default();
         let file = self.model.open()?;
         let RoomOptions { cache_tokens, max_running } = self.room;
+        let own_context = file.hyper().context;
         let recorder = Some(passes.recorder());
         let engine = self.model.load_as(file, &self.draft, |options| EngineOptions {
-            cache_tokens,
+            cache_tokens: cache_tokens.or_else(|| roomier(options.context.unwrap_or(own_context), max_running)),
             max_running,
             recorder,
             ..options
@@ -227,5 +236,18 @@ impl EngineArgs {
         app.draft = self.draft.draft.clone();
         app.draft_width = self.draft.draft_width;
         Ok((Arc::new(app), thread))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_contexts_get_a_cache_for_several() {
+        assert_eq!(roomier(512, 16), Some(4096));
+        assert_eq!(roomier(512, 2), Some(1024));
+        assert_eq!(roomier(2048, 1), Some(2048));
+        assert_eq!(roomier(32_768, 16), None);
     }
 }
