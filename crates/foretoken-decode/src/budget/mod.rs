@@ -153,14 +153,19 @@ impl Budget {
         Self { cost, shared: SharedAcceptance::default(), offers: BinaryHeap::new(), chosen: Vec::new() }
     }
 
-    /// The guesses to run, `(bid, node)` with parents first, beside what is run in any case; at most `max_rows`.
-    pub(crate) fn choose(&mut self, bids: &[Bid<'_>], base: Base, max_rows: usize) -> (&[(usize, NodeId)], Weighed) {
+    /// Chooses the guesses to run beside what is run in any case; at most `max_rows`.
+    pub(crate) fn choose(&mut self, bids: &[Bid<'_>], base: Base, max_rows: usize) -> Weighed {
         let (weighed, likely) = self.weigh(bids, base, max_rows);
         // The costs of no guess and of more guesses may be mere belief.
         let untried = [weighed.plain.guesses].into_iter().chain(weighed.best.guesses + 1..=likely);
         let probe = untried.into_iter().find(|len| self.cost.wants_probe(base.shape.rows + len));
         self.chosen.truncate(probe.unwrap_or(weighed.best.guesses));
-        (&self.chosen, weighed)
+        weighed
+    }
+
+    /// The guesses chosen, `(bid, node)` with parents first.
+    pub(crate) fn chosen(&self) -> &[(usize, NodeId)] {
+        &self.chosen
     }
 
     /// What the proposals so far promise; leaves every guess looked at in `chosen`, the likeliest first. Also how many of

@@ -4,7 +4,7 @@ use std::mem;
 
 use super::Decoder;
 use super::buffers::emptied;
-use crate::budget::{Base, Bid, Candidate, PassShape, Weighed, Worth, merge, source_of};
+use crate::budget::{Base, Bid, Budget, Candidate, PassShape, Weighed, Worth, merge, source_of};
 use crate::clock::Clock;
 use crate::drafters::{Draft, Limits};
 use crate::generation::Detokenize;
@@ -47,7 +47,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     fn ask_if_worth_it(&mut self, index: usize) {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
         let base = self.base();
-        let so_far = self.weigh(base).best;
+        let so_far = self.with_bids(base, Budget::weigh).0.best;
         let Self { seats, sequences, budget, .. } = self;
         let seat = &mut seats[index];
         let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
@@ -131,37 +131,27 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Lets the budget choose which guesses are run.
     pub(super) fn choose(&mut self) -> Weighed {
         let base = self.base();
-        self.list_bidders();
-        let room = self.room(base.shape);
+        let weighed = self.with_bids(base, Budget::choose);
         let Self { sequences, budget, buffers, .. } = self;
-        let mut bids: Vec<Bid<'_>> = mem::take(&mut buffers.bids);
-        bids.extend(buffers.bidders.iter().map(|&i| sequences[i].bid()));
-        let (chosen, weighed) = budget.choose(&bids, base, room);
-        buffers.bids = emptied(bids);
-        for &(bid, node) in chosen {
+        for &(bid, node) in budget.chosen() {
             sequences[buffers.bidders[bid]].run_guess(node);
         }
         weighed
     }
 
-    /// What the proposals so far promise.
-    fn weigh(&mut self, base: Base) -> Weighed {
-        self.list_bidders();
-        let room = self.room(base.shape);
-        let Self { sequences, budget, buffers, .. } = self;
-        let mut bids: Vec<Bid<'_>> = mem::take(&mut buffers.bids);
-        bids.extend(buffers.bidders.iter().map(|&i| sequences[i].bid()));
-        let weighed = budget.weigh(&bids, base, room).0;
-        buffers.bids = emptied(bids);
-        weighed
-    }
-
-    /// Lists the sequences of the batch with guesses to choose from.
-    fn list_bidders(&mut self) {
-        let Self { batch, sequences, buffers, .. } = self;
+    /// Shows the budget the bids of all sequences of the batch that have guesses to choose from, in the order of
+    /// `buffers.bidders`, and the most guesses of the pass.
+    fn with_bids<R>(&mut self, base: Base, ask: impl FnOnce(&mut Budget, &[Bid<'_>], Base, usize) -> R) -> R {
+        let Self { batch, sequences, budget, buffers, options, .. } = self;
         let bidding = |s: &Sequence| s.proposal.len() > 1 && s.more_wanted();
         buffers.bidders.clear();
         buffers.bidders.extend(batch.iter().copied().filter(|&i| bidding(&sequences[i])));
+        let mut bids: Vec<Bid<'_>> = mem::take(&mut buffers.bids);
+        bids.extend(buffers.bidders.iter().map(|&i| sequences[i].bid()));
+        let room = (options.max_rows - base.shape.rows).min(options.max_draft * bids.len());
+        let said = ask(budget, &bids, base, room);
+        buffers.bids = emptied(bids);
+        said
     }
 
     /// What the pass runs and brings without guesses.
@@ -177,11 +167,6 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             _ => (table.seconds(shape) - table.seconds(drawing)).max(0.0),
         };
         Base { shape, tokens: drawing.rows, prompts }
-    }
-
-    /// Most guesses of the pass.
-    fn room(&self, base: PassShape) -> usize {
-        (self.options.max_rows - base.rows).min(self.options.max_draft * self.buffers.bidders.len())
     }
 }
 
