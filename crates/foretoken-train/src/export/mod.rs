@@ -12,4 +12,4 @@ pub use huggingface::to_huggingface;
 pub(crate) use weights::Weight;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use foretoken_decode::target::{Cache, Heads as _, Pass as _, Target, Want, Work};
 use foretoken_decode::tree::TokenTree;
 use foretoken_formats::gguf::Gguf;
-use foretoken_kernels::Isa;
-use foretoken_model::{KvType, LoadOptions, Threads, Weights};
 use safetensors::SafeTensors;
 
 use super::{MetaOptions, from_meta};
 use crate::export::Storage;
+use crate::export::tests::loaded;
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/meta")
@@ -21,15 +20,7 @@ const OPTIONS: MetaOptions<'static> = MetaOptions { name: "tiny", storage: Stora
 #[test]
 fn logits_of_all_heads_are_those_of_the_reference() {
     let gguf = Gguf::from_bytes(from_meta(&fixture(), OPTIONS).unwrap().to_bytes()).unwrap();
-    let options = LoadOptions {
-        weights: Weights::AsStored,
-        kv_type: KvType::F16,
-        threads: Threads::new(1),
-        isa: Isa::best(),
-        context: 0,
-        progress: &|_, _| {},
-    };
-    let mut model = foretoken_model::Model::load(&gguf, &options).unwrap();
+    let mut model = loaded(&gguf);
     assert_eq!(model.n_heads(), 2);
     let bytes = std::fs::read(fixture().join("expected.safetensors")).unwrap();
     let expected = SafeTensors::deserialize(&bytes).unwrap();
