@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use burn::tensor::{Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
+use super::scores_by_head;
 use crate::batch::Batch;
 use crate::data::{END_OF_TEXT, Vocabulary};
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::params::Params;
 use crate::rng::Rng;
-use crate::step::logits_by_head;
 
 /// Bytes of a part that makes a text a loop when it occurs three times.
 const LOOP: usize = 32;
@@ -114,11 +114,10 @@ pub fn free_running(
     };
     let batch = Batch::new(prompt + n_new, n_heads, texts.iter().map(padded).collect());
     let mut drafts = vec![Vec::new(); texts.len()];
-    logits_by_head(model, &model.pass(params, ops, &batch), &batch, |k, logits| {
+    scores_by_head(model, params, ops, &batch, |k, logits| {
         if k == 1 {
             return;
         }
-        let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
         let rows = logits.chunks_exact(model.config.vocabulary);
         for (i, row) in rows.enumerate() {
             let (text, row_of) = (i / (prompt + n_new), i % (prompt + n_new));
@@ -247,8 +246,7 @@ mod tests {
                     3,
                     vec![([&text.tokens[..], &[0; 3]].concat(), [&text.begins[..], &[false; 3]].concat())],
                 );
-                logits_by_head(&model, &model.pass(&params, ops, &batch), &batch, |k, logits| {
-                    let logits: Vec<f32> = logits.into_data().try_into_vec().unwrap();
+                scores_by_head(&model, &params, ops, &batch, |k, logits| {
                     let said = logits.chunks(256).enumerate().map(|(row, logits)| writing.draw(logits, i, row + 1));
                     assert!(k > 1 || said.collect::<Vec<_>>()[7..19] == text.tokens[8..]);
                 });

@@ -7,11 +7,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::scores_by_head;
 use crate::batch::{Batch, IGNORE};
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::params::Params;
-use crate::step::logits_by_head;
 
 /// Counts over drafts of two tokens, the first of which is head 1's likeliest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,8 +68,7 @@ fn rows(
 ) -> Vec<(Vec<f64>, Vec<f64>)> {
     let mut found = vec![(Vec::new(), Vec::new()); batch.n_windows()];
     let vocabulary = model.config.vocabulary;
-    logits_by_head(model, &model.pass(params, ops, batch), batch, |k, logits| {
-        let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+    scores_by_head(model, params, ops, batch, |k, logits| {
         let row = |window: usize, place: usize| {
             let at = (window * batch.n_tokens() + place) * vocabulary;
             probabilities(&logits[at..at + vocabulary])

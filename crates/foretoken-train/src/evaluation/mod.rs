@@ -93,6 +93,14 @@ impl Guesses {
     }
 }
 
+/// The logits of heads 1 to n on a batch, `[windows x tokens][vocabulary]`, one head after another.
+fn scores_by_head(model: &Model, params: &Params, ops: Ops, batch: &Batch, mut f: impl FnMut(usize, &[f32])) {
+    logits_by_head(model, &model.pass(params, ops, batch), batch, |k, logits| {
+        let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+        f(k, &logits);
+    });
+}
+
 /// A window and what each head makes of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Guessed {
@@ -106,9 +114,8 @@ pub struct Guessed {
 pub fn guesses(model: &Model, params: &Params, ops: Ops, windows: &Batch) -> Vec<Guessed> {
     let each = |batch: Batch| {
         let mut heads = Vec::with_capacity(model.config.heads.n);
-        logits_by_head(model, &model.pass(params, ops, &batch), &batch, |k, logits| {
-            let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
-            heads.push(Guesses::new(&logits, model.config.vocabulary, &batch.labels(k)).likeliest);
+        scores_by_head(model, params, ops, &batch, |k, logits| {
+            heads.push(Guesses::new(logits, model.config.vocabulary, &batch.labels(k)).likeliest);
         });
         Guessed { tokens: batch.tokens(0), heads }
     };
@@ -127,10 +134,9 @@ pub fn measure(model: &Model, params: &Params, ops: Ops, windows: &Batch, at_a_t
     };
     for batch in windows.chunks(at_a_time) {
         let mut heads = Vec::with_capacity(n_heads);
-        logits_by_head(model, &model.pass(params, ops, &batch), &batch, |k, logits| {
-            let logits: Vec<f32> = logits.into_data().try_into_vec().expect("logits are f32");
+        scores_by_head(model, params, ops, &batch, |k, logits| {
             let labels = batch.labels(k);
-            let guesses = Guesses::new(&logits, vocabulary, &labels);
+            let guesses = Guesses::new(logits, vocabulary, &labels);
             for (i, &label) in labels.iter().enumerate().filter(|(_, label)| **label != IGNORE) {
                 report.heads[k - 1].add(guesses.bits[i], guesses.likeliest[i] == label);
             }
