@@ -165,6 +165,7 @@ impl ModelOptions {
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions {
             draft_model: draft.models.draft_model.as_deref().map(model_file::find).transpose()?,
+            draft_weights: draft.models.draft_weights.map(DraftWeights::weights),
             exit_layers: draft.models.exit_layers,
             draft_requant: draft.models.draft_requant.map(RequantName::weights),
             cost_table: draft.cost_model.as_deref().map(read_cost_table).transpose()?,
@@ -230,6 +231,10 @@ pub struct DraftModels {
     #[arg(long, value_name = "FILE|NAME")]
     pub draft_model: Option<String>,
 
+    /// How the draft model's weights are kept [default: q4_0 where that makes it a fifth smaller, else as stored]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub draft_weights: Option<DraftWeights>,
+
     /// Layers of the model that --draft early_exit runs [default: a third of them]
     #[arg(long, value_name = "LAYERS")]
     pub exit_layers: Option<usize>,
@@ -237,6 +242,25 @@ pub struct DraftModels {
     /// Load the model a second time in a smaller form, for --draft requantised
     #[arg(long, value_enum, value_name = "TYPE")]
     pub draft_requant: Option<RequantName>,
+}
+
+/// `--draft-weights`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DraftWeights {
+    /// As the file has them
+    AsStored,
+    /// 4 bits and a scale for every 32: faster, and guesses nearly as well
+    #[value(name = "q4_0")]
+    Q4_0,
+}
+
+impl DraftWeights {
+    fn weights(self) -> Weights {
+        match self {
+            Self::AsStored => Weights::AsStored,
+            Self::Q4_0 => Weights::Q4_0,
+        }
+    }
 }
 
 /// `--draft-requant`.

@@ -7,6 +7,7 @@ use crate::acceptors::{Acceptor, Rows, Verdict, Walk};
 use crate::budget::{SequenceAcceptance, SharedAcceptance, Trust, source_of};
 use crate::drafters::{Draft, Limits, Observation};
 use crate::generation::{Detokenize, Generation};
+use crate::hits::Hits;
 use crate::request::{DraftPolicy, FinishReason, Request};
 use crate::sampler::{Draw, Sample, Sampler, Scratch};
 use crate::target::{Pass, SequenceId, Want, Work};
@@ -35,6 +36,8 @@ pub(crate) struct Sequence {
     pub sampler: Sampler,
     pub acceptor: Box<dyn Acceptor>,
     pub acceptance: SequenceAcceptance,
+    /// `[drafter]`: how often its guesses would have been worth their time, had it caught up with the text.
+    pub paid: Vec<Hits>,
     pub stats: RequestStats,
     pub finish: Option<FinishReason>,
 
@@ -61,6 +64,10 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
+    /// About the last twenty passes tell how often a drafter pays; that it does is believed like so many of them.
+    pub const KEEP_PAID: f32 = 0.95;
+    const BELIEVED_PAID: f32 = 4.0;
+
     pub fn new(id: RequestId, sequence: SequenceId, request: Request, context_size: usize, asks: Vec<bool>) -> Self {
         let min_position = request.prompt.len() + request.min_tokens;
         let generation = Generation::new(&request, context_size);
@@ -81,6 +88,7 @@ impl Sequence {
             sampler,
             acceptor: request.acceptor.make(),
             acceptance: SequenceAcceptance::default(),
+            paid: vec![Hits::believed(1.0, Self::BELIEVED_PAID); asks.len()],
             stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
             finish: None,
             place: None,

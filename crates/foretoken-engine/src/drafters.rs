@@ -3,7 +3,7 @@
 use foretoken_decode::budget::DraftCost;
 use foretoken_decode::drafters::{self, Blockwise, Companion, DraftModel, Drafter, ExitEarly, Mtp, WriterOptions};
 use foretoken_decode::target::Target;
-use foretoken_model::{HeadsInfo, LoadOptions, Model, Weights};
+use foretoken_model::{HeadsInfo, KvType, LoadOptions, Model, Weights};
 
 use crate::by_text::ByText;
 use crate::engine::EngineOptions;
@@ -77,7 +77,8 @@ impl Beside {
             all.push(Box::new(Blockwise::new(cost)));
         }
         if let Some((draft, pair)) = self.draft_model {
-            let (companion, cost) = companion(&draft, Weights::AsStored, target, options, progress)?;
+            let weights = options.draft_weights.unwrap_or_else(|| smaller(&draft, options.kv_type));
+            let (companion, cost) = companion(&draft, weights, target, options, progress)?;
             all.push(match pair {
                 Pair::SameTokens => Box::new(DraftModel::new("draft_model", companion, cost, WriterOptions::default())),
                 Pair::ByText(shared) => {
@@ -92,6 +93,15 @@ impl Beside {
         }
         Ok(all)
     }
+}
+
+/// The form in which a draft model is read fastest. Four bits guess nearly as well as more: of a model that gets a fifth smaller
+/// they cost less time than they lose guesses.
+fn smaller(draft: &ModelFile, kv_type: KvType) -> Weights {
+    let weigh = |weights| Footprint::of(draft.gguf(), draft.hyper(), weights, kv_type);
+    let read = |footprint: Footprint| footprint.trunk_bytes + footprint.head_bytes;
+    let (as_stored, in_four_bits) = (read(weigh(Weights::AsStored)), read(weigh(Weights::Q4_0)));
+    if in_four_bits * 5 <= as_stored * 4 { Weights::Q4_0 } else { Weights::AsStored }
 }
 
 /// The form in which the target drafts for itself, if it would be smaller than the one that writes.
@@ -131,4 +141,18 @@ fn companion(
     let bytes = footprint.packed_bytes + footprint.kv_bytes_per_token * n_tokens as u64;
     let cost = footprint.draft_cost(options.isa, target.threads(), weights);
     Ok((Companion::new(model, cache, options.prompt_rows, bytes as usize), cost))
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_testkit::models;
+
+    use super::*;
+
+    #[test]
+    fn a_draft_model_is_made_smaller_where_that_saves_a_fifth() {
+        let Some(path) = models::find("qwen-coder-0.5b") else { return };
+        let file = ModelFile::open(&path).expect("a sound model file");
+        assert_eq!(smaller(&file, KvType::F16), Weights::Q4_0, "5 to 8 bits");
+    }
 }

@@ -44,6 +44,8 @@ pub struct EngineOptions<'a> {
     pub isa: Isa,
     /// A smaller model that drafts.
     pub draft_model: Option<PathBuf>,
+    /// How its weights are kept; `None`: in four bits where it gets a fifth smaller by that, else as stored.
+    pub draft_weights: Option<Weights>,
     /// Layers that `early_exit` drafts with; `None`: about a third.
     pub exit_layers: Option<usize>,
     /// The model itself in another form, which drafts: [`Weights::Q4_0`].
@@ -71,6 +73,7 @@ impl Default for EngineOptions<'_> {
             weights: Weights::AsStored,
             isa: Isa::best(),
             draft_model: None,
+            draft_weights: None,
             exit_layers: None,
             draft_requant: None,
             cost_table: None,

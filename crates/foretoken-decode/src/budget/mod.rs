@@ -39,6 +39,8 @@ pub(crate) struct Candidate<'a> {
     pub written: usize,
     /// Tokens that may still come.
     pub left: usize,
+    /// Share of passes in which the drafter pays, once it has caught up.
+    pub pays: f32,
 }
 
 /// How far drafting pays where it takes time.
@@ -51,10 +53,12 @@ pub(crate) struct Worth {
 }
 
 impl Candidate<'_> {
-    /// Tokens that catching up with the text is spread over: as many as have come are expected to come still, since most
-    /// answers end long before they have to, and the longer one has gone on the longer it will.
-    fn to_come(&self) -> usize {
-        (self.written + Budget::SHORT_ANSWER).min(self.left).max(1)
+    /// Tokens that catching up with the text is spread over. As many as have come are expected to come still, since most
+    /// answers end long before they have to, and the longer one has gone on the longer it will; those that others guess
+    /// without taking time do not count.
+    fn to_come(&self) -> f64 {
+        let tokens = (self.written + Budget::SHORT_ANSWER).min(self.left);
+        (tokens as f64 * f64::from(self.pays)).max(1.0)
     }
 }
 
@@ -146,7 +150,7 @@ impl Budget {
     /// Depths looked at for a drafter whose drafting takes time.
     const DRAFT_DEPTH: usize = 8;
     /// Tokens that a new answer is expected to have.
-    const SHORT_ANSWER: usize = 16;
+    const SHORT_ANSWER: usize = 32;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
@@ -228,7 +232,7 @@ impl Budget {
             for candidate in candidates {
                 let depth = depth.min(candidate.left.saturating_sub(1));
                 let gain = candidate.acceptance.expected(source, depth, &self.shared);
-                let share = (1.0 + gain) / candidate.to_come() as f64;
+                let share = (1.0 + gain) / candidate.to_come();
                 promise.tokens += gain;
                 promise.seconds += cost.lag * candidate.lag as f64 * share.min(1.0);
                 shape = shape.with_guesses(depth, candidate.context * depth);
@@ -277,5 +281,35 @@ impl Budget {
             let p = p_parent * f64::from(bid.proposal.nodes()[node].p);
             self.offers.push(Offer { value: p / row_cost, p, bid: index, node });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// A pass of 25 ms whatever its rows, and a drafter that takes 5 ms a guess and 1.5 ms for a token it is behind.
+    fn depth(lag: usize, written: usize, pays: f32) -> usize {
+        let rows = vec![0.025; 16];
+        let table = CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0, draft: BTreeMap::new() };
+        let budget = Budget::new(CostModel::fixed(table));
+        let acceptance = SequenceAcceptance::default();
+        let candidate = Candidate { acceptance: &acceptance, context: 300, lag, written, left: 1000, pays };
+        let shape = PassShape { rows: 1, logits_rows: 1, context: 300 };
+        let base = Base { shape, tokens: 1, prompts: 0.0 };
+        let so_far = Promise { guesses: 0, tokens: 1.0, seconds: 0.025 };
+        let cost = DraftCost { call: 0.0, depth: 0.005, lag: 0.0015 };
+        budget.worth(&[candidate], Source(1), cost, base, so_far).depth
+    }
+
+    #[test]
+    fn catching_up_pays_for_answers_that_will_be_long_enough() {
+        assert!(depth(0, 0, 1.0) > 0, "nothing to catch up with");
+        assert_eq!(depth(1000, 10, 1.0), 0, "the answer may end soon");
+        assert!(depth(1000, 500, 1.0) > 0, "it has gone on for long");
+        assert_eq!(depth(1000, 500, 0.2), 0, "others guess most of it without taking time");
+        assert!(depth(0, 500, 0.2) > 0, "where they do not, it pays");
     }
 }

@@ -50,13 +50,14 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let so_far = self.with_bids(base, Budget::weigh).0.best;
         let Self { seats, sequences, budget, .. } = self;
         let seat = &mut seats[index];
-        let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
+        let mut candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
             .map(|s| Candidate {
                 acceptance: &s.acceptance,
                 context: s.tokens.len(),
                 lag: seat.drafter.lag(s.sequence, s.tokens.len()),
                 written: s.generation.written(),
                 left: s.generation.left(),
+                pays: s.paid[index].mean(),
             })
             .collect();
         let cost = seat.cost.cost();
@@ -68,6 +69,12 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 (seat.probing, worth) = (0.0, Worth { depth: 2, min_path_p: 0.0 });
             }
         }
+        candidates.iter_mut().for_each(|candidate| candidate.lag = 0);
+        let pays = budget.worth(&candidates, source_of(index), cost, base, so_far).depth > 0;
+        sequences
+            .iter_mut()
+            .filter(|s| by_budget(&&**s))
+            .for_each(|s| s.paid[index].observe(pays, Sequence::KEEP_PAID));
         self.ask(index, Some(worth));
     }
 
