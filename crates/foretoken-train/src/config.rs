@@ -121,8 +121,9 @@ impl ModelConfig {
 
     /// Checks that the settings fit each other.
     pub fn check(&self) -> Result<(), TrainError> {
-        if self.vocabulary < 2 {
-            return Err(TrainError::setting("model.vocabulary", self.vocabulary, "at least 2"));
+        if !(2..=1 << 16).contains(&self.vocabulary) {
+            let wanted = "2 to 65536, as token files have two bytes a token";
+            return Err(TrainError::setting("model.vocabulary", self.vocabulary, wanted));
         }
         if self.attention_heads == 0
             || !self.width.is_multiple_of(self.attention_heads)
@@ -136,8 +137,16 @@ impl ModelConfig {
             let wanted = format!("a divisor of attention_heads = {}", self.attention_heads);
             return Err(TrainError::setting("model.kv_heads", self.kv_heads, wanted));
         }
-        if self.feed_forward == 0 || self.context == 0 {
-            return Err(TrainError::setting("model.feed_forward or context", 0, "at least 1"));
+        for (setting, value) in [("model.feed_forward", self.feed_forward), ("model.context", self.context)] {
+            if value == 0 {
+                return Err(TrainError::setting(setting, 0, "at least 1"));
+            }
+        }
+        if !(self.rope_theta > 0.0 && self.rope_theta.is_finite()) {
+            return Err(TrainError::setting("model.rope_theta", self.rope_theta, "above 0, such as 10000"));
+        }
+        if !(self.norm_eps >= 0.0 && self.norm_eps.is_finite()) {
+            return Err(TrainError::setting("model.norm_eps", self.norm_eps, "at least 0, such as 1e-5"));
         }
         if !(1..=16).contains(&self.heads.n) {
             return Err(TrainError::setting("model.heads.n", self.heads.n, "1 to 16"));

@@ -75,7 +75,9 @@ impl LossConfig {
                 let wanted = format!("{} weights, one for each head behind the first", n - 1);
                 return Err(TrainError::setting("loss.weights", format!("{weights:?}"), wanted));
             }
-            Weights::Given(weights) if !weights.iter().all(|w| *w >= 0.0) || weights.iter().sum::<f32>() <= 0.0 => {
+            Weights::Given(weights)
+                if !weights.iter().all(|w| *w >= 0.0 && w.is_finite()) || weights.iter().sum::<f32>() <= 0.0 =>
+            {
                 let wanted = "weights of at least 0, not all of them 0";
                 return Err(TrainError::setting("loss.weights", format!("{weights:?}"), wanted));
             }

@@ -42,6 +42,15 @@ pub struct DataConfig {
 impl DataConfig {
     /// Checks that the settings fit a model of so many tokens.
     pub fn check(&self, vocabulary: usize) -> Result<(), TrainError> {
+        for (setting, value) in [("data.held_out", self.held_out), ("data.max_seen", self.max_seen)] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(TrainError::setting(setting, value, "a share, 0 to 1"));
+            }
+        }
+        if self.max_bytes < self.min_bytes.max(1) {
+            let wanted = format!("data.min_bytes, {}, at least: every text would be left out", self.min_bytes.max(1));
+            return Err(TrainError::setting("data.max_bytes", self.max_bytes, wanted));
+        }
         match self.bpe {
             Some(n) if !(257..1 << 16).contains(&n) => {
                 Err(TrainError::setting("data.bpe", n, "257 to 65535: the end of a text, 256 bytes, and pairs"))

@@ -134,6 +134,19 @@ impl TokenFile {
         }
         Ok((tokens, begins))
     }
+
+    /// Fails when a token is none of a model's `vocabulary`. Reads the whole file.
+    pub fn check_below(&self, vocabulary: usize) -> Result<(), TrainError> {
+        const AT_A_TIME: usize = 1 << 20;
+        for start in (0..self.n_tokens).step_by(AT_A_TIME) {
+            let (tokens, _) = self.window(start, AT_A_TIME.min(self.n_tokens - start))?;
+            if let Some(token) = tokens.into_iter().find(|token| *token as usize >= vocabulary) {
+                let wanted = format!("more than {token}, which {} has a token of", self.path.display());
+                return Err(TrainError::setting("model.vocabulary", vocabulary, wanted));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -91,6 +91,13 @@ impl OptimiserConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return Err(TrainError::setting("optimiser.betas", format!("{:?}", self.betas), "0 to 1, 1 excluded"));
         }
+        let others =
+            [("optimiser.eps", self.eps), ("optimiser.weight_decay", self.weight_decay), ("optimiser.clip", self.clip)];
+        for (setting, value) in others {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(TrainError::setting(setting, value, "at least 0"));
+            }
+        }
         if !(0.0..=1.0).contains(&self.final_rate) {
             return Err(TrainError::setting("optimiser.final_rate", self.final_rate, "0 to 1"));
         }

@@ -111,7 +111,8 @@ impl CheckpointFile {
     }
 }
 
-/// Writes a file so that its name always stands for whole content, the old or the new.
+/// Writes a file so that its name always stands for whole content, the old or the new. What was written of a new one that did
+/// not fit is removed.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     let beside = path.with_extension("partial");
     let write = || {
@@ -121,5 +122,11 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TrainErr
         std::fs::rename(&beside, path)?;
         File::open(path.parent().expect("a file lies in a folder"))?.sync_all()
     };
-    write().map_err(TrainError::io("write", path))
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        match path.exists() {
+            true => TrainError::file(path, format!("could not be replaced ({error}); it is as it was before")),
+            false => TrainError::io("write", path)(error),
+        }
+    })
 }

@@ -54,11 +54,15 @@ impl Trainer {
             return Err(TrainError::setting("run.accumulate", settings.run.accumulate, wanted));
         }
         let (device, ops) = settings.run.device.open(settings.run.precision)?;
-        let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
         let files = Prepared::in_folder(&settings.data.folder);
         let (context, n_heads) = (settings.model.context, settings.model.heads.n);
-        let windows = Windows::new(TokenFile::open(&files.train)?, context, n_heads, settings.run.seed)?;
-        let held_out = Windows::new(TokenFile::open(&files.held_out)?, context, n_heads, 0)?;
+        let [train, held_out] = [TokenFile::open(&files.train)?, TokenFile::open(&files.held_out)?];
+        for file in [&train, &held_out] {
+            file.check_below(settings.model.vocabulary)?;
+        }
+        let windows = Windows::new(train, context, n_heads, settings.run.seed)?;
+        let held_out = Windows::new(held_out, context, n_heads, 0)?;
+        let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
         let folder = &settings.run.folder;
         std::fs::create_dir_all(folder).map_err(TrainError::io("create", folder))?;
         let checkpoint = CheckpointFile::in_folder(folder);

@@ -133,6 +133,9 @@ impl DeviceName {
     }
 }
 
+/// Tokens that go through the model at a time at most. Their hidden states alone are gigabytes then.
+const MOST_TOKENS: usize = 1 << 22;
+
 impl Settings {
     /// Reads and checks a TOML file.
     pub fn read(path: &Path) -> Result<Self, TrainError> {
@@ -150,15 +153,26 @@ impl Settings {
         self.optimiser.check()?;
         self.data.check(self.model.vocabulary)?;
         let run = &self.run;
-        for (setting, value) in [("run.windows", run.windows as u64), ("run.accumulate", run.accumulate as u64)] {
+        let counts = [
+            ("run.windows", run.windows as u64),
+            ("run.accumulate", run.accumulate as u64),
+            ("run.log_every", run.log_every),
+            ("run.checkpoint_every", run.checkpoint_every),
+            ("run.give_up_after", u64::from(run.give_up_after)),
+        ];
+        for (setting, value) in counts {
             if value == 0 {
                 return Err(TrainError::setting(setting, 0, "at least 1"));
             }
         }
-        for (setting, value) in [("run.log_every", run.log_every), ("run.checkpoint_every", run.checkpoint_every)] {
-            if value == 0 {
-                return Err(TrainError::setting(setting, 0, "at least 1"));
-            }
+        if run.windows.saturating_mul(self.model.context) > MOST_TOKENS {
+            let wanted = format!(
+                "with model.context = {} at most {} windows: {MOST_TOKENS} tokens go through the model at a time; \
+                 run.accumulate makes larger steps",
+                self.model.context,
+                MOST_TOKENS / self.model.context
+            );
+            return Err(TrainError::setting("run.windows", run.windows, wanted));
         }
         Ok(())
     }

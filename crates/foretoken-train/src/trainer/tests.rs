@@ -95,6 +95,51 @@ fn a_resumed_run_is_bit_equal_and_learns() {
     assert_eq!(log.lines().count(), 5);
 }
 
+#[test]
+fn settings_that_cannot_be_are_named_with_what_could() {
+    let folder = crate::scratch::Scratch::new();
+    let good = settings(folder.path());
+    let refused = |setting: &str, change: &dyn Fn(&mut Settings)| {
+        let mut settings = good.clone();
+        change(&mut settings);
+        let error = Trainer::open(&settings).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.starts_with(&format!("{setting} = ")), "{setting}: {error}");
+    };
+    refused("run.windows", &|s| s.run.windows = 99_999_999_999);
+    refused("run.windows", &|s| s.run.windows = 0);
+    refused("run.give_up_after", &|s| s.run.give_up_after = 0);
+    refused("model.vocabulary", &|s| s.model.vocabulary = 100);
+    refused("model.vocabulary", &|s| s.model.vocabulary = 1 << 17);
+    refused("model.context", &|s| s.model.context = 0);
+    refused("model.feed_forward", &|s| s.model.feed_forward = 0);
+    refused("model.rope_theta", &|s| s.model.rope_theta = f64::NAN);
+    refused("model.norm_eps", &|s| s.model.norm_eps = -1.0);
+    refused("loss.lambda", &|s| s.loss.lambda = f32::NAN);
+    refused("loss.weights", &|s| s.loss.weights = crate::loss::Weights::Given(vec![f32::INFINITY, 1.0]));
+    refused("optimiser.clip", &|s| s.optimiser.clip = f32::NAN);
+    refused("optimiser.weight_decay", &|s| s.optimiser.weight_decay = -1.0);
+    refused("data.held_out", &|s| s.data.held_out = 1.5);
+    refused("data.max_bytes", &|s| s.data.max_bytes = 0);
+    assert!(Trainer::open(&good).is_ok());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_replaced_stays() {
+    let folder = crate::scratch::Scratch::new();
+    let settings = settings(folder.path());
+    let mut trainer = Trainer::open(&settings).unwrap();
+    trainer.step().unwrap();
+    trainer.save().unwrap();
+    let path = settings.run.folder.join("checkpoint.safetensors");
+    let before = std::fs::read(&path).unwrap();
+    // Where the new one would be written there is a folder.
+    std::fs::create_dir(path.with_extension("partial")).unwrap();
+    trainer.step().unwrap();
+    let error = trainer.save().unwrap_err().to_string();
+    assert!(error.contains("checkpoint.safetensors: could not be replaced") && error.contains("as it was"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
 /// One of several processes that are threads: they meet at every sum.
 struct Threads {
     rank: usize,
