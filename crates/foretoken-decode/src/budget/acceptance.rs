@@ -122,8 +122,8 @@ impl SharedAcceptance {
     }
 }
 
-/// Chance that one of a drafter's guesses comes true before anything is known of it.
-const ANY_PRIOR: f32 = 0.6;
+/// Chance that one of a drafter's guesses comes true before anything is known of it: whoever brings a draft model brings a good one.
+const ANY_PRIOR: f32 = 0.75;
 
 /// What one text adds to the shared estimates of one drafter: factors on the odds.
 #[derive(Clone, Copy, Debug)]
