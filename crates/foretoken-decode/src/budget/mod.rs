@@ -214,14 +214,15 @@ impl Budget {
     /// Whether a drafter whose drafting takes time should be asked for these sequences, when the pass promises `so_far`
     /// without it, and how far it should draft.
     ///
-    /// It is asked when drafting to some fixed depth promises more tokens per second. Then it drafts as deep as it is sure:
-    /// time is worth the tokens per second that can be had, so the next guess, which only counts if its path and itself
-    /// come true, has to be likely enough to bring more than that in the time it takes.
+    /// It is asked when drafting to some fixed depth promises more tokens per second, and that deep. If it `stops` where it is
+    /// told to, it drafts as deep as it is sure instead: time is worth the tokens per second that can be had, so the next
+    /// guess, which only counts if its path and itself come true, has to be likely enough to bring more than that in the
+    /// time it takes.
     pub(crate) fn worth(
         &self,
         candidates: &[Candidate<'_>],
         source: Source,
-        cost: DraftCost,
+        (cost, stops): (DraftCost, bool),
         base: Base,
         so_far: Promise,
     ) -> Worth {
@@ -243,8 +244,8 @@ impl Budget {
             }
         }
         let (rate, depth) = best;
-        if depth == 0 {
-            return Worth::default();
+        if depth == 0 || !stops {
+            return Worth { depth, min_path_p: 0.0 };
         }
         let chances = candidates.iter().map(|candidate| candidate.acceptance.expected(source, 1, &self.shared));
         let (n, chances) = (candidates.len() as f64, chances.sum::<f64>());
@@ -290,8 +291,9 @@ mod tests {
 
     use super::*;
 
-    /// A pass of 25 ms whatever its rows, and a drafter that takes 5 ms a guess and 1.5 ms for a token it is behind.
-    fn depth(lag: usize, written: usize, pays: f32) -> usize {
+    /// What a drafter that takes 5 ms a guess and 1.5 ms for a token it is behind is worth, where a pass takes 25 ms whatever
+    /// its rows.
+    fn worth(lag: usize, written: usize, pays: f32, stops: bool) -> Worth {
         let rows = vec![0.025; 16];
         let table = CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0, draft: BTreeMap::new() };
         let budget = Budget::new(CostModel::fixed(table));
@@ -301,7 +303,20 @@ mod tests {
         let base = Base { shape, tokens: 1, prompts: 0.0 };
         let so_far = Promise { guesses: 0, tokens: 1.0, seconds: 0.025 };
         let cost = DraftCost { call: 0.0, depth: 0.005, lag: 0.0015 };
-        budget.worth(&[candidate], Source(1), cost, base, so_far).depth
+        budget.worth(&[candidate], Source(1), (cost, stops), base, so_far)
+    }
+
+    /// How deep it drafts, at most.
+    fn depth(lag: usize, written: usize, pays: f32) -> usize {
+        worth(lag, written, pays, true).depth
+    }
+
+    #[test]
+    fn who_cannot_stop_is_asked_for_as_much_as_pays_for_certain() {
+        // 1 + .75 + .75^2 + ... tokens in 25 ms and 5 ms a guess: most a second with three.
+        assert_eq!(worth(0, 0, 1.0, false), Worth { depth: 3, min_path_p: 0.0 });
+        let stops = worth(0, 0, 1.0, true);
+        assert!(stops.depth > 3 && stops.min_path_p > 0.1, "{stops:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
         let base = self.base();
         let so_far = self.with_bids(base, Budget::weigh).0.best;
-        let Self { seats, sequences, budget, .. } = self;
+        let Self { seats, sequences, budget, target, .. } = self;
         let seat = &mut seats[index];
         let mut candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
             .map(|s| Candidate {
@@ -61,7 +61,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             })
             .collect();
         let cost = seat.cost.cost();
-        let mut worth = budget.worth(&candidates, source_of(index), cost, base, so_far);
+        let what = (cost, seat.drafter.stops_early(target));
+        let mut worth = budget.worth(&candidates, source_of(index), what, base, so_far);
         if worth.depth == 0 && !candidates.is_empty() {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
@@ -70,7 +71,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             }
         }
         candidates.iter_mut().for_each(|candidate| candidate.lag = 0);
-        let pays = budget.worth(&candidates, source_of(index), cost, base, so_far).depth > 0;
+        let pays = budget.worth(&candidates, source_of(index), what, base, so_far).depth > 0;
         sequences
             .iter_mut()
             .filter(|s| by_budget(&&**s))

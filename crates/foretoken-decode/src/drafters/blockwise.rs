@@ -58,6 +58,10 @@ impl<T: Heads> Drafter<T> for Blockwise {
         self.cost
     }
 
+    fn stops_early(&self, target: &T) -> bool {
+        target.are_sequential()
+    }
+
     fn lag(&self, sequence: SequenceId, n_tokens: usize) -> usize {
         self.foresight.lag(sequence, n_tokens)
     }

@@ -78,6 +78,12 @@ pub trait Drafter<T: Target>: Send {
         DraftCost::default()
     }
 
+    /// Whether it looks at [`Limits::min_path_p`] after every guess. One that does not takes the time for as many guesses as
+    /// it may make.
+    fn stops_early(&self, _target: &T) -> bool {
+        true
+    }
+
     /// Tokens of a text of `n_tokens` that it would have to catch up with before it can draft.
     fn lag(&self, _sequence: SequenceId, _n_tokens: usize) -> usize {
         0
