@@ -1,34 +1,53 @@
 """Clicks through the page of a running server in headless Chromium, at a desktop's and a phone's width.
 
     foretoken serve -m smollm2 &
-    python benches/page.py http://127.0.0.1:8080 [--shot page.png] [--chromium /usr/bin/chromium]
+    python benches/page.py http://127.0.0.1:8080 [--key KEY] [--shots FOLDER] [--chromium /usr/bin/chromium]
 
 Needs `pip install playwright` and a Chromium. Fails on the first thing that is not as it should be: an error in the
-console, a request to anywhere else, a view that does not work, a page that is wider than the phone."""
+console, a request to anywhere else, a view that does not work by mouse, keys or touch, a page that is wider than the
+phone. `--shots` leaves a picture of every view."""
 
 import argparse
+import json
+import re
 import sys
+from pathlib import Path
+from urllib.request import Request, urlopen
 
 from playwright.sync_api import expect, sync_playwright
 
 parser = argparse.ArgumentParser()
 parser.add_argument("url")
-parser.add_argument("--shot", help="where to leave a picture of the first view")
+parser.add_argument("--key", help="an API key, if the server has keys")
+parser.add_argument("--shots", type=Path, help="where to leave pictures")
 parser.add_argument("--chromium", default="/usr/bin/chromium")
-parser.add_argument("--mode", default="chat", choices=["chat", "completion"])
 args = parser.parse_args()
+args.url = args.url.rstrip("/")
+
+TEXTS = {"chat": "Count from one to twenty in words.", "completion": "Once upon a time"}
+SCREENS = [
+    ("desktop", dict(viewport={"width": 1100, "height": 900})),
+    ("dark", dict(viewport={"width": 800, "height": 900}, color_scheme="dark")),
+    ("phone", dict(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)),
+]
 
 
-def no_overflow(page):
-    width = page.evaluate("document.documentElement.scrollWidth")
-    seen = page.evaluate("window.innerWidth")
-    assert width <= seen, f"the page is {width} wide, and the window {seen}"
+def ask(path, body=None):
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {args.key}"} if args.key else {})
+    data = None if body is None else json.dumps(body).encode()
+    return json.load(urlopen(Request(args.url + path, data, headers)))
 
 
-def write(page):
-    page.check(f"input[name=mode][value={args.mode}]")
-    page.fill("#prompt", "Once upon a time" if args.mode == "completion" else "Count from one to twenty in words.")
-    page.fill("#max-tokens", "60")
+def press(page, selector):
+    """A finger where there is a touch screen, else the mouse."""
+    (page.tap if page.evaluate("navigator.maxTouchPoints > 0") else page.click)(selector)
+
+
+def write(page, mode):
+    press(page, "#tab-write")
+    page.check(f"input[name=mode][value={mode}]")
+    page.fill("#prompt", TEXTS[mode])
+    page.fill("#max-tokens", "90")
     page.focus("#prompt")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#run[disabled]")
@@ -36,58 +55,111 @@ def write(page):
     summary = page.inner_text("#summary")
     assert page.locator("#text .token").count() > 10, summary
     assert "tokens" in summary and "guesses accepted" in summary, summary
-    assert page.locator("#legend li").count() >= 1
+    if mode == "completion":
+        assert page.inner_text("#text .given") == TEXTS[mode]
+    drafters = page.locator("#legend li")
+    assert drafters.count() >= 2, "somebody guesses something in a text that repeats itself"
+    back = lambda place: place.evaluate("e => getComputedStyle(e).backgroundColor")
+    colours = [back(drafters.nth(index).locator("span")) for index in range(drafters.count())]
+    assert len(set(colours)) == len(colours), f"each drafter has its colour: {colours}"
+    seen = {back(token) for token in page.locator("#text .token").all()}
+    assert seen <= set(colours), "tokens have the colours of the legend"
 
 
-def passes(page):
-    page.focus("#tab-write")
+def passes(page, mode):
+    # A token leads to its pass.
+    token = page.locator("#text .token").last
+    (token.tap if page.evaluate("navigator.maxTouchPoints > 0") else token.click)()
+    assert page.is_visible("#view-passes"), "tokens lead to their pass"
+    last, of = map(int, re.match(r"(\d+) of (\d+)", page.inner_text("#pass-of")).groups())
+    assert last == of > 2 and page.is_disabled("#pass-after")
+    press(page, "#pass-before")
+    assert page.inner_text("#pass-of") == f"{of - 1} of {of}"
+    page.focus("#tab-passes")
+    page.keyboard.press("Home")
+    assert page.is_visible("#view-write"), "keys move between the views"
     page.keyboard.press("ArrowRight")
-    assert page.is_visible("#view-passes"), "arrows move between the views"
     page.focus("#pass")
+    page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#pass-of").startswith("2 of"), page.inner_text("#pass-of")
-    assert page.locator("#pass-text .new").count() >= 1
+    assert page.inner_text("#pass-of") == f"2 of {of}", page.inner_text("#pass-of")
     assert page.locator("#pass-text .later").count() >= 1
+    # Through all: what is new is what the tree accepted, and one token more.
+    most = 0
+    for at in range(2, of + 1):
+        new = page.locator("#pass-text .new").count()
+        assert new == page.locator("#tree .accepted").count() + 1, f"pass {at}"
+        most = max(most, new)
+        no_overflow(page)
+        if at < of:
+            page.keyboard.press("ArrowRight")
+    assert most > 1, "a guess was right"
 
 
-def load(page):
-    page.click("#tab-load")
+def load(page, mode):
+    press(page, "#tab-load")
     expect(page.locator("#charts svg")).to_have_count(6)
-    page.wait_for_timeout(2500)
-    assert page.locator("#charts polyline").count() == 6
+    expect(page.locator("#charts figure").last.locator("polyline")).to_have_count(1, timeout=10_000)
+    values = page.locator("#charts svg text").all_text_contents()
+    assert all(re.fullmatch(r"[\d.]+( %)?|\d+ s ago|now", value) for value in values), values
+    speedup = page.locator("#charts figure", has_text="Speed-up").locator("svg text").first.text_content()
+    assert 1 <= float(speedup) < 20, f"the speed-up's axis ends at {speedup}"
 
 
-def play(page):
-    page.click("#tab-play")
-    page.fill("#guess", "    return")
+def play(page, mode):
+    press(page, "#tab-play")
+    text = page.inner_text("#play-text")
+    body = {"prompt": page.evaluate("document.getElementById('play-text').textContent"), "max_tokens": 4, "temperature": 0}
+    right = ask("/v1/completions", body)["choices"][0]["text"]
+    page.fill("#guess", right.replace("\n", "\\n"))
     page.keyboard.press("Enter")
-    expect(page.locator("#score")).to_contain_text("passes", timeout=60_000)
-    assert "accepted" in page.inner_text("#verdict"), page.inner_text("#verdict")
+    expect(page.locator("#score")).to_contain_text("in 1 pass", timeout=60_000)
+    verdict = page.inner_text("#verdict")
+    assert re.search(r"\b(\d+) of \1 tokens accepted", verdict), f"what the model writes is accepted: {verdict}"
+    assert page.inner_text("#play-text").startswith(text.rstrip())
+    page.fill("#guess", "zebra crossing 77")
+    press(page, "#guess-form .first")
+    expect(page.locator("#score")).to_contain_text("in 2 passes", timeout=60_000)
+    assert "0 of" in page.inner_text("#verdict"), page.inner_text("#verdict")
     before = page.inner_text("#pays-text")
     page.focus("#acceptance")
+    page.keyboard.press("Home")
+    assert "No guess pays" in page.inner_text("#pays-text")
     page.keyboard.press("End")
     assert page.inner_text("#pays-text") != before, "the sliders change the sum"
-    page.click("#play-again")
+
+
+def no_overflow(page):
+    width, seen = page.evaluate("document.documentElement.scrollWidth"), page.viewport_size["width"]
+    assert width <= seen, f"the page is {width} wide, and the window {seen}"
 
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=args.chromium, args=["--no-sandbox"])
-    for name, width, height in [("desktop", 1100, 900), ("phone", 360, 740)]:
-        context = browser.new_context(viewport={"width": width, "height": height}, has_touch=name == "phone")
+    modes = ["chat", "completion"] if "chat_template" in ask("/tokenizer_info") else ["completion"]
+    for name, screen in SCREENS:
+        context = browser.new_context(**screen)
         page = context.new_page()
         wrong = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: None if request.url.startswith((args.url, "data:")) else wrong.append(request.url))
         page.goto(args.url)
+        if args.key:
+            expect(page.locator("#model")).to_contain_text("API key")
+            page.fill("#key", args.key)
+            page.keyboard.press("Tab")
+        # Without its key the page is refused, and the console says so.
         expect(page.locator("#draft option")).not_to_have_count(0)
-        for view in (write, passes, load, play):
-            view(page)
-            no_overflow(page)
-            print(f"{name}: {view.__name__} works")
-        if args.shot and name == "desktop":
-            page.click("#tab-write")
-            page.screenshot(path=args.shot)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        for mode in modes:
+            for view in (write, passes, load, play):
+                view(page, mode)
+                no_overflow(page)
+                if args.shots:
+                    args.shots.mkdir(parents=True, exist_ok=True)
+                    page.screenshot(path=args.shots / f"{name}-{mode}-{view.__name__}.png", full_page=True)
+                print(f"{name}, {mode}: {view.__name__} works")
+            press(page, "#play-again")
         assert not wrong, wrong
         context.close()
     browser.close()

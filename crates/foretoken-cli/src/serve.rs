@@ -170,10 +170,14 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One thread for connections; texts become tokens on another.
+/// Requests that are read at the same time: long texts take a while to become tokens, and grammars to be compiled. It is
+/// more than one so that nobody has to wait for another's.
+const READERS: usize = 4;
+
+/// One thread for connections; requests are read on others.
 pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().max_blocking_threads(1).build().map_err(CliError::Thread)
+    builder.enable_all().max_blocking_threads(READERS).build().map_err(CliError::Thread)
 }
 
 impl ServingOptions {

@@ -1,9 +1,13 @@
 //! Where texts end, what is counted, what is refused: the same wherever the end falls in an accepted draft.
 
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use foretoken_decode::budget::{CostModel, CostTable};
 use foretoken_decode::drafters::{Drafter, PromptLookup};
 use foretoken_decode::sampler::SamplerSettings;
-use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, Request, RequestError, TokenId};
+use foretoken_decode::{Decoder, DecoderOptions, DraftPolicy, PassTrace, Recorder, Request, RequestError, TokenId};
 use foretoken_testkit::adversaries::Drawer;
 use foretoken_testkit::{Output, Rng, Setup, ToyCache, ToyModel, ToyTarget, ToyText, generate};
 
@@ -422,4 +426,37 @@ fn rows_are_drawn_only_along_the_accepted_path() {
     let (tokens, ..) = finish(&mut decoder);
     assert_eq!(decoder.target().rows_read(), tokens.len(), "one row of logits for each token");
     assert!(decoder.target().rows > tokens.len() + 50, "though many more were run");
+}
+
+/// Keeps every pass.
+#[derive(Clone, Default)]
+struct Passes(Arc<Mutex<Vec<PassTrace>>>);
+
+impl Recorder for Passes {
+    fn pass(&mut self, trace: &PassTrace) {
+        self.0.lock().unwrap().push(trace.clone());
+    }
+}
+
+#[test]
+fn time_without_requests_is_no_pass_s() {
+    let (model, request) = base(6);
+    let (now, passes) = (Cell::new(Duration::ZERO), Passes::default());
+    let cost = CostModel::fixed(CostTable::linear(1.0, 0.1));
+    let mut decoder = Decoder::new(ToyTarget::new(model), ToyCache::new(8, 100, 3), ToyText, || now.get(), cost)
+        .with_recorder(Box::new(passes.clone()));
+    for pause in [0, 1000] {
+        now.set(now.get() + Duration::from_secs(pause));
+        decoder.admit(request.clone()).unwrap();
+        // Between the passes of a request two seconds go by.
+        while decoder.step(&mut |_| ()).unwrap() && !decoder.is_idle() {
+            now.set(now.get() + Duration::from_secs(2));
+        }
+    }
+    let passes = passes.0.lock().unwrap();
+    let rest: Vec<u64> = passes.iter().map(|pass| pass.rest.as_secs()).collect();
+    let first = rest.len() / 2;
+    assert!(first > 1 && rest[..first] == rest[first..], "{rest:?}");
+    assert_eq!(rest[0], 0);
+    assert!(rest[1..first].iter().all(|&seconds| seconds == 2), "{rest:?}");
 }

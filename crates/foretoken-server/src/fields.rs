@@ -5,22 +5,28 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 
 /// What a field holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A string.
     Text,
-    /// A number.
-    Number,
-    /// A whole number.
-    Whole,
+    /// One of these strings.
+    Word(&'static [&'static str]),
+    /// A number from here to there.
+    Number(f64, f64),
+    /// A number above the first and at most the second.
+    Above(f64, f64),
+    /// A whole number from here to there.
+    Whole(u64, u64),
     /// True or false.
     Flag,
-    /// An object.
+    /// An object with any fields.
     Object,
-    /// A list.
-    List,
-    /// One of several kinds: see its description.
-    Any,
+    /// An object with these fields.
+    Fields(&'static [Field]),
+    /// A list of objects with these fields.
+    ListOf(&'static [Field]),
+    /// What this JSON schema says.
+    Any(&'static str),
 }
 
 /// A field that a request may have. The same tables are the source of the OpenAPI document.
@@ -32,11 +38,18 @@ pub struct Field {
     pub kind: Kind,
     /// What it does.
     pub about: &'static str,
+    /// It has to be there.
+    pub is_needed: bool,
 }
 
 /// A field of a table.
 pub const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field { name, kind, about }
+    Field { name, kind, about, is_needed: false }
+}
+
+/// A field that has to be there.
+pub const fn needed(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field { name, kind, about, is_needed: true }
 }
 
 /// Fields of OpenAI's interface that would change an answer, and why they cannot be had.

@@ -64,9 +64,19 @@ async fn watch(State(app): Shared, request: Request, next: Next) -> Response<Bod
     };
     let status = response.status();
     app.metrics.answered(known_path(&path, status), status.as_u16());
-    tracing::info!(id, %method, path, status = status.as_u16(), ms = started.elapsed().as_millis() as u64, "answered");
+    let (code, ms) = (status.as_u16(), started.elapsed().as_millis() as u64);
+    if is_polled(&path) && status.is_success() {
+        tracing::debug!(id, %method, path, status = code, ms, "answered");
+    } else {
+        tracing::info!(id, %method, path, status = code, ms, "answered");
+    }
     response.headers_mut().insert("x-request-id", HeaderValue::from_str(&id).expect("it is hexadecimal"));
     response
+}
+
+/// What programs ask for every second, so that logs would hold little else.
+fn is_polled(path: &str) -> bool {
+    matches!(path, "/health" | "/ready" | "/metrics" | "/stats")
 }
 
 /// Who asks.

@@ -345,6 +345,75 @@ fn keys_are_asked_for_and_tell_callers_apart() {
 }
 
 #[test]
+fn what_one_key_wrote_makes_nothing_faster_for_another() {
+    for draft in ["suffix", "recycle", "suffix+recycle"] {
+        block_on(async {
+            let server = Server::new(Setup { keys: "one\ntwo", ..Setup::default() });
+            let body = with(completion("the quick brown fox"), j!({ "draft": draft, "draft_width": 4 }));
+            let ask = async |key: &str| {
+                let mut request = post(COMPLETIONS, body.to_string());
+                request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {key}").parse().unwrap());
+                let answer = json(server.send(request).await).await;
+                let n = |name: &str| answer["timings"][name].as_u64().unwrap_or_else(|| panic!("{answer}"));
+                (answer["choices"][0]["text"].clone(), n("cache_n"), n("passes"))
+            };
+            let (text, _, cold) = ask("one").await;
+            let (again, cached, warm) = ask("one").await;
+            assert!(cached > 0 && warm < cold, "one's own text is remembered: {cold} and {warm} passes");
+            let (others, cached, passes) = ask("two").await;
+            assert_eq!((&again, &others, cached), (&text, &text, 0));
+            // How often guesses of a drafter come true is known from everybody, so a guess more or less may be run.
+            assert!(2 * passes > cold + warm, "{draft}: {cold} passes, then {warm}, and {passes} for another");
+            server.end();
+        });
+    }
+}
+
+#[test]
+fn dashboards_find_their_metrics() {
+    // Names of vLLM's that dashboards for speculative decoding ask for.
+    let known = [
+        "vllm:spec_decode_num_drafts_total",
+        "vllm:spec_decode_num_draft_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+    ];
+    let board: Value = serde_json::from_str(include_str!("../../../contrib/grafana.json")).unwrap();
+    let mut asked: Vec<String> = known.map(str::to_owned).into();
+    expressions(&board, &mut |expression| {
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+        asked.extend(words.filter(|word| word.starts_with("foretoken_") || word.contains(':')).map(str::to_owned));
+    });
+    assert!(asked.len() > known.len() + 10, "{asked:?}");
+    block_on(async {
+        let server = Server::new(Setup::default());
+        server.ask(COMPLETIONS, &with(completion("abcabcabc"), j!({ "draft": "recycle", "draft_width": 4 }))).await;
+        let text = text(server.get("/metrics").await).await;
+        for name in asked {
+            let base = ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let kind = format!("# TYPE {} ", base.unwrap_or(&name));
+            assert!(text.lines().any(|line| line.starts_with(&kind)), "there is no {name}");
+        }
+        server.end();
+    });
+}
+
+/// The queries of a dashboard.
+fn expressions(value: &Value, found: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(fields) => {
+            fields.get("expr").and_then(Value::as_str).into_iter().for_each(&mut *found);
+            fields.values().for_each(|value| expressions(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| expressions(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
 fn counters_agree_with_the_answers() {
     block_on(async {
         let server = Server::new(Setup::default());
@@ -454,10 +523,25 @@ fn the_document_names_every_field() {
     block_on(async {
         let server = Server::new(Setup::default());
         let document = json(server.get("/openapi.json").await).await;
-        for path in [COMPLETIONS, CHATS, "/tokenize", "/detokenize"] {
+        for (path, needed) in [
+            (COMPLETIONS, j!(["prompt"])),
+            (CHATS, j!(["messages"])),
+            ("/tokenize", j!([])),
+            ("/detokenize", j!(["tokens"])),
+        ] {
             let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
-            assert_eq!(schema["additionalProperties"], false);
+            assert_eq!((&schema["additionalProperties"], &schema["required"]), (&j!(false), &needed), "{path}");
             assert!(schema["properties"]["model"]["description"].is_string(), "{path}");
+        }
+        // Every path of the document is one of the server's.
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                let request =
+                    Request::builder().method(method.to_uppercase().as_str()).uri(path.replace("{id}", "toy"));
+                let response = server.send(request.body(Body::empty()).unwrap()).await;
+                let expected = if method == "get" { StatusCode::OK } else { StatusCode::UNSUPPORTED_MEDIA_TYPE };
+                assert_eq!(response.status(), expected, "{method} {path}");
+            }
         }
         server.end();
     });

@@ -263,8 +263,12 @@ fn every_field_of_the_document_refuses_other_kinds_by_name() {
         for (path, base) in bases {
             let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
             for (name, property) in schema["properties"].as_object().expect("properties") {
-                // What may be of any kind says so in words.
-                let Some(own) = property["type"].as_array() else { continue };
+                // What is more than a type has tests of its own.
+                let own = match &property["type"] {
+                    Value::Array(types) => types.clone(),
+                    Value::String(kind) => vec![j!(kind)],
+                    _ => continue,
+                };
                 let fits = |kind: &str| own.iter().any(|own| own == kind || (own == "number" && kind == "integer"));
                 for (_, value) in kinds.iter().filter(|(kind, _)| !fits(kind)) {
                     let mut body = base.clone();
@@ -280,6 +284,40 @@ fn every_field_of_the_document_refuses_other_kinds_by_name() {
             }
         }
         assert!(n_refused > 300, "{n_refused}");
+        server.end();
+    });
+}
+
+#[test]
+fn every_bound_of_the_document_is_kept() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let document = json(server.get("/openapi.json").await).await;
+        let mut n_refused = 0;
+        for (path, base) in [
+            (COMPLETIONS, j!({ "prompt": "a" })),
+            (CHATS, j!({ "messages": [{ "role": "user", "content": "a" }], "logprobs": true })),
+        ] {
+            let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+            for (name, property) in schema["properties"].as_object().expect("properties") {
+                let bound = |name: &str| property[name].as_f64();
+                let outside = [
+                    bound("minimum").map(|least| least - 1.0),
+                    bound("maximum").map(|most| if most > 1e15 { most * 2.0 } else { most + 1.0 }),
+                    bound("exclusiveMinimum"),
+                ];
+                for value in outside.into_iter().flatten() {
+                    let mut body = base.clone();
+                    body[name] = if value.fract() == 0.0 && value.abs() < 1e15 { j!(value as i64) } else { j!(value) };
+                    let response = server.post(path, &body).await;
+                    assert_eq!(response.status().as_u16(), 400, "{body}");
+                    let error = json(response).await["error"].take();
+                    assert_eq!(error["param"], *name, "{body} -> {error}");
+                    n_refused += 1;
+                }
+            }
+        }
+        assert!(n_refused > 40, "{n_refused}");
         server.end();
     });
 }

@@ -160,6 +160,45 @@ fn an_evaluation_harness_finds_what_it_asks_for() {
     server.end();
 }
 
+#[test]
+fn grammars_that_want_too_much_are_refused_and_hold_nobody_up() {
+    let Some(server) = RealServer::new("smollm2-135m", 512, 512) else { return };
+    let schema = |schema: Value| j!({ "response_format": { "type": "json_schema", "json_schema": { "name": "x", "schema": schema } } });
+    let layers: String = (0..60).map(|n| format!("a{n}: a{} a{}\n", n + 1, n + 1)).collect();
+    let hostile = [
+        j!({ "regex": "(".repeat(5000) + &")".repeat(5000) }),
+        j!({ "regex": "a".repeat(900_000) }),
+        j!({ "grammar": format!("start: a0\n{layers}a60: \"x\"") }),
+        j!({ "grammar": "start: x{1000000}\nx: \"a\"" }),
+        j!({ "grammar": "%import \"/etc/passwd\"\nstart: \"a\"" }),
+        j!({ "grammar": "start: %json { \"type\": \"integer\", \"multipleOf\": 12345678 }" }),
+        schema(j!({ "type": "integer", "multipleOf": 12_345_678 })),
+        schema(j!({ "type": "array", "minItems": 1_000_000_000, "items": { "type": "null" } })),
+        schema(j!({ "$ref": "#" })),
+        schema(j!({ "$ref": "file:///etc/passwd" })),
+        schema(j!({ "$ref": "http://127.0.0.1/schema" })),
+        schema(j!({ "enum": vec!["x".repeat(1000); 2000] })),
+    ];
+    let plain = j!({ "prompt": "One, two,", "max_tokens": 4, "temperature": 0 });
+    block_on(async {
+        let before = server.ask("/v1/completions", &plain).await["choices"].take();
+        let refuse = async |more: Value| {
+            let body = with(j!({ "prompt": "a", "max_tokens": 12, "seed": 1 }), more).to_string();
+            let request = post("/v1/completions", body.clone());
+            let response = server.router.clone().oneshot(request).await.expect("routers do not fail");
+            let (status, answer) = (response.status().as_u16(), text(response).await);
+            assert_eq!(status, 400, "{body:.200} -> {answer:.400}");
+            let code = serde_json::from_str::<Value>(&answer).expect("JSON")["error"]["code"].take();
+            assert!(code == "invalid_grammar" || code == "grammar_too_complex", "{body:.200} -> {answer:.400}");
+        };
+        // A plain request beside them is served as ever.
+        let others = async { server.ask("/v1/completions", &plain).await["choices"].take() };
+        let (beside, _) = tokio::join!(others, join_all(hostile.into_iter().map(refuse)));
+        assert_eq!((&beside, &server.ask("/v1/completions", &plain).await["choices"]), (&before, &before));
+    });
+    server.end();
+}
+
 fn with(mut body: Value, more: Value) -> Value {
     for (name, value) in more.as_object().expect("an object") {
         body[name] = value.clone();

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use super::files::Line;
 use super::trust;
 use crate::error::CliError;
+use crate::output;
 
 /// How often a server that is busy or away is asked again, and the longest pause in between.
 const MAX_TRIES: u32 = 10;
@@ -55,6 +57,8 @@ pub struct Caller {
     base: String,
     key: Option<HeaderValue>,
     client: Client<HttpsConnector<HttpConnector>, Body>,
+    /// It was told that the server is busy or away, and has not answered since.
+    told: AtomicBool,
 }
 
 /// Why there is no answer.
@@ -80,19 +84,25 @@ impl Caller {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         let mut client = Client::builder(TokioExecutor::new());
         let client = client.pool_timer(TokioTimer::new()).build(connector.wrap_connector(tcp));
-        Ok(Self { base: endpoint.base.clone(), key, client })
+        Ok(Self { base: endpoint.base.clone(), key, client, told: AtomicBool::new(false) })
     }
 
     /// Asks, and asks again when the server is busy or away. The error says why it cannot be reached.
     pub async fn ask(&self, line: &Line) -> Result<(StatusCode, Value), String> {
         let mut pause = Duration::from_secs(1);
         for _ in 1..MAX_TRIES {
-            let wait = match self.ask_once(line).await {
-                Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _, retry_after)) => retry_after,
-                Ok((status, body, _)) => return Ok((status, body)),
+            let (wait, why) = match self.ask_once(line).await {
+                Ok((status, _, retry_after)) if is_away(status) => (retry_after, format!("it answers {status}")),
+                Ok((status, body, _)) => {
+                    self.told.store(false, Ordering::Relaxed);
+                    return Ok((status, body));
+                }
                 Err(failure) if failure.is_final => return Err(failure.why),
-                Err(_) => None,
+                Err(failure) => (None, failure.why),
             };
+            if !self.told.swap(true, Ordering::Relaxed) {
+                output::note(format_args!("{} is busy or away, and is asked again for some minutes: {why}", self.base));
+            }
             tokio::time::sleep(wait.unwrap_or(pause).min(MAX_PAUSE)).await;
             pause *= 2;
         }
@@ -115,6 +125,17 @@ impl Caller {
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         Ok((status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), retry_after))
     }
+}
+
+/// What servers, and the proxies before them, say when another try may do.
+fn is_away(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 
 impl Failure {

@@ -11,6 +11,9 @@ use super::{Answer, answer_line};
 use crate::error::CliError;
 use crate::prompt::{read_text, utf8};
 
+/// Every line of answers begins so: see [`answer_line`].
+const ANSWER_BEGINS: &str = "{\"id\":\"batch_req_";
+
 /// What a batch may ask.
 const URLS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
 
@@ -88,19 +91,19 @@ impl Answers {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read"))?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
-        bytes.truncate(whole);
-        let cut = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::Start(whole as u64)));
-        cut.map_err(failed("write"))?;
+        let rest = bytes.split_off(whole);
+        if !begins_an_answer(&rest) {
+            return Err(not_begun(path, "its last line is no answer that was cut off".into()));
+        }
         let asked: HashSet<&str> = lines.iter().map(|line| line.custom_id.as_str()).collect();
         let mut done = HashSet::new();
         for (index, line) in utf8(bytes, path.display())?.lines().enumerate() {
-            let wrong = |found: String| CliError::BadFile {
-                path: path.into(),
-                found: format!("line {}: {found}", index + 1),
-                wanted: "give a file that an earlier run of this batch has begun, or one that is not there yet".into(),
-            };
+            let wrong = |found: String| not_begun(path, format!("line {}: {found}", index + 1));
             let value: Value = serde_json::from_str(line).map_err(|error| wrong(format!("not JSON: {error}")))?;
             let id = value["custom_id"].as_str().ok_or_else(|| wrong("it has no custom_id".into()))?;
+            if value.get("response").is_none() || value.get("error").is_none() {
+                return Err(wrong("it is no answer: response or error is missing".into()));
+            }
             if !asked.contains(id) {
                 return Err(wrong(format!("there is no request {id:?}")));
             }
@@ -108,6 +111,9 @@ impl Answers {
                 return Err(wrong(format!("{id:?} is answered twice")));
             }
         }
+        // Only now is it certain that the file is ours to write.
+        let cut = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::Start(whole as u64)));
+        cut.map_err(failed("write"))?;
         Ok(Self { path: path.into(), file, done })
     }
 
@@ -124,6 +130,18 @@ impl Answers {
         self.done.insert(custom_id.to_owned());
         Ok(())
     }
+}
+
+/// A file that is somebody else's, such as the requests themselves, is left as it is.
+fn not_begun(path: &Path, found: String) -> CliError {
+    let wanted = "give a file that an earlier run of this batch has begun, or one that is not there yet";
+    CliError::BadFile { path: path.into(), found, wanted: wanted.into() }
+}
+
+/// Whether bytes are the beginning of an answer's line.
+fn begins_an_answer(bytes: &[u8]) -> bool {
+    let known = &ANSWER_BEGINS.as_bytes()[..ANSWER_BEGINS.len().min(bytes.len())];
+    bytes.starts_with(known)
 }
 
 #[cfg(test)]
@@ -162,6 +180,19 @@ mod tests {
             drop(answers);
             let written = std::fs::read_to_string(&output).unwrap();
             assert_eq!(written.lines().count(), 3, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_answers_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in");
+        for text in [[line("a"), line("b")].join("\n"), line("a") + "\n", line("a"), "Dear diary".into()] {
+            std::fs::write(&path, &text).unwrap();
+            let lines = [Line { custom_id: "a".into(), url: URLS[0].into(), body: json!({}) }];
+            let error = Answers::open(&path, &lines).unwrap_err().to_string();
+            assert!(error.contains("no answer"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }
 

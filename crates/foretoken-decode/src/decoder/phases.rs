@@ -80,7 +80,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     }
 
     fn remove_finished(&mut self) {
-        let Self { sequences, seats, cache, kept, options, .. } = self;
+        let Self { sequences, seats, cache, kept, options, last_end, .. } = self;
         sequences.retain(|sequence| {
             let ended = sequence.finish.is_some();
             if ended {
@@ -95,6 +95,10 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             }
             !ended
         });
+        if sequences.is_empty() {
+            // Until the next request comes nobody works, so that time is no pass's.
+            *last_end = None;
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use foretoken_decode::TokenId;
 use foretoken_decode::constraint::{Constraint, TokenMask};
 use llguidance::Matcher;
 
+use super::in_words;
+
 /// A matcher and the tokens it has taken. Its errors are final; ours must not outlast the guess that ran into them, so it
 /// is made anew when it is led back.
 pub(super) struct GrammarMatcher {
@@ -36,7 +38,7 @@ impl GrammarMatcher {
 impl Constraint for GrammarMatcher {
     fn mask(&mut self, mask: &mut TokenMask) -> Result<(), String> {
         if !self.is_complete() {
-            let allowed = self.matcher.compute_mask().map_err(|error| error.to_string())?;
+            let allowed = self.matcher.compute_mask().map_err(|error| in_words(&error.to_string()))?;
             mask.allow_words(allowed.as_slice());
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! processor of the sampler, and drafts change nothing under it either.
 
 mod matcher;
+mod multiples;
 mod place;
 mod vocabulary;
 
@@ -64,6 +65,7 @@ impl Compiler {
             }
             Grammar::Lark(text) => {
                 check_size("grammar", text)?;
+                multiples::check_lark(text).map_err(|why| failed("grammar", &why))?;
                 self.build(TopLevelGrammar::from_lark(text.clone())).map_err(|why| failed("grammar", &why))?
             }
         };
@@ -71,6 +73,7 @@ impl Compiler {
     }
 
     fn json_schema(&self, schema: &Value) -> Result<Matcher, EngineError> {
+        multiples::check(schema).map_err(|why| failed("JSON schema", &why))?;
         let build = |schema: &Value| self.build(TopLevelGrammar::from_json_schema(on_one_line(schema)));
         build(schema).map_err(|why| {
             let (place, why) = place::find(schema, why, &|part| build(part).err());
@@ -121,5 +124,10 @@ fn on_one_line(schema: &Value) -> Value {
 }
 
 fn failed(what: &'static str, why: &str) -> EngineError {
-    EngineError::Grammar { what, why: why.trim().to_owned() }
+    EngineError::Grammar { what, why: in_words(why) }
+}
+
+/// `llguidance`'s words for an error, without its marks for those who want more of them.
+fn in_words(error: &str) -> String {
+    error.replace("<non-verbose/>", "").trim().to_owned()
 }

@@ -9,41 +9,60 @@ use super::settings::{self, Settings};
 use super::{Ask, structure, tools};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::fields::{Field, Fields, Kind, field, wrong_kind};
+use crate::fields::{Field, Fields, Kind, field, needed, wrong_kind};
 use crate::reply::{Kind as ReplyKind, Shape};
 use crate::speech::{CallForm, Form, Start};
 
 /// The fields beside those of [`settings`], [`structure`] and [`tools`].
 pub const FIELDS: &[Field] = &[
-    field("messages", Kind::List, "The turns so far; contents are texts or lists of text parts"),
-    field("max_tokens", Kind::Whole, "The older name of max_completion_tokens"),
-    field("max_completion_tokens", Kind::Whole, "Most tokens to write, by default as many as there is room for"),
+    needed("messages", Kind::ListOf(MESSAGE), "The turns so far; contents are texts or lists of text parts"),
+    field("max_tokens", Kind::Whole(1, u64::MAX), "The older name of max_completion_tokens"),
+    field(
+        "max_completion_tokens",
+        Kind::Whole(1, u64::MAX),
+        "Most tokens to write, by default as many as there is room for",
+    ),
     field("logprobs", Kind::Flag, "Log-probabilities of each token"),
-    field("top_logprobs", Kind::Whole, "With logprobs: of this many of the likeliest too, 0 to 20"),
-    field("modalities", Kind::List, "Only [\"text\"]"),
+    field(
+        "top_logprobs",
+        Kind::Whole(0, MAX_LOGPROBS as u64),
+        "With logprobs: of this many of the likeliest too, 0 to 20",
+    ),
+    field("modalities", Kind::Any(ONLY_TEXT), "Only [\"text\"]"),
     field("chat_template_kwargs", Kind::Object, "Variables for the model's template, such as enable_thinking"),
 ];
 
-const MESSAGE: &[Field] = &[
-    field("role", Kind::Text, "system, developer, user, assistant or tool"),
-    field("content", Kind::Any, "A text, or a list of text parts"),
+/// The fields of a message.
+pub const MESSAGE: &[Field] = &[
+    needed(
+        "role",
+        Kind::Word(&["system", "developer", "user", "assistant", "tool"]),
+        "system, developer, user, assistant or tool",
+    ),
+    field("content", Kind::Any(CONTENT), "A text, or a list of text parts"),
     field("name", Kind::Text, "Who speaks, for templates that know it"),
-    field("tool_calls", Kind::List, "An assistant's calls"),
+    field("tool_calls", Kind::ListOf(CALL), "An assistant's calls"),
     field("tool_call_id", Kind::Text, "The call that a tool's message answers"),
-    field("refusal", Kind::Text, "Only null"),
+    field("refusal", Kind::Any(ONLY_NULL), "Only null"),
     field("reasoning_content", Kind::Text, "What an assistant thought, for templates that know it"),
 ];
 
-const PART: &[Field] = &[field("type", Kind::Text, "Only text"), field("text", Kind::Text, "The text")];
+const PART: &[Field] = &[field("type", Kind::Word(&["text"]), "Only text"), needed("text", Kind::Text, "The text")];
 
 const CALL: &[Field] = &[
     field("id", Kind::Text, "The call's id"),
-    field("type", Kind::Text, "Only function"),
-    field("function", Kind::Object, "name and arguments"),
-    field("index", Kind::Whole, "Has no effect"),
+    field("type", Kind::Word(&["function"]), "Only function"),
+    needed("function", Kind::Fields(CALLED), "name and arguments"),
+    field("index", Kind::Whole(0, u64::MAX), "Has no effect"),
 ];
 const CALLED: &[Field] =
-    &[field("name", Kind::Text, "The function"), field("arguments", Kind::Text, "Its arguments as JSON, in a string")];
+    &[needed("name", Kind::Text, "The function"), field("arguments", Kind::Text, "Its arguments as JSON, in a string")];
+
+const CONTENT: &str = r#"{"anyOf": [{"type": "null"}, {"type": "string"}, {"type": "array", "items": {"type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}}, "required": ["text"],
+    "additionalProperties": false}}]}"#;
+const ONLY_TEXT: &str = r#"{"enum": [["text"], null]}"#;
+const ONLY_NULL: &str = r#"{"type": "null"}"#;
 
 /// What a template calls by these names is not the caller's to set.
 const RESERVED: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
@@ -111,9 +130,25 @@ fn after_thought(grammar: Grammar) -> Grammar {
     Grammar::Lark(match grammar {
         Grammar::JsonSchema(schema) => format!("{thought}answer: /\\s*/ json\njson: %json {schema}\n"),
         Grammar::JsonObject => format!("{thought}answer: /\\s*/ json\njson: %json {{\"type\": \"object\"}}\n"),
-        Grammar::Regex(regex) => format!("{thought}answer: /{}/\n", regex.replace('/', "\\/")),
-        Grammar::Lark(lark) => format!("{thought}answer: /\\s*/ wanted\n{}", lark.replacen("start:", "wanted:", 1)),
+        Grammar::Regex(regex) => format!("{thought}answer: /{}/\n", between_slashes(&regex)),
+        Grammar::Lark(lark) => format!("{thought}answer: /\\s*/ wanted\nwanted: %lark {{\n{lark}\n}}\n"),
     })
+}
+
+/// A regular expression as Lark has them: a slash would end it, and so would a line's end.
+fn between_slashes(regex: &str) -> String {
+    let mut text = String::with_capacity(regex.len());
+    let mut escaped = false;
+    for c in regex.chars() {
+        match c {
+            '/' if !escaped => text.push_str("\\/"),
+            '\n' if escaped => text.push('n'),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text
 }
 
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
@@ -240,7 +275,8 @@ mod tests {
             Grammar::JsonSchema(schema.into()),
             Grammar::JsonObject,
             Grammar::Regex("(a/b|c)+".into()),
-            Grammar::Lark("start: \"a\" NAME\nNAME: /[a-z]+/".into()),
+            Grammar::Regex("(a\\/b|c|\\\\|\n)+".into()),
+            Grammar::Lark("restart: \"b\"\nstart : \"a\" NAME\nNAME: /[a-z]+/".into()),
         ] {
             let shown = format!("{grammar:?}");
             let mut constraint = file.constraint(&after_thought(grammar)).unwrap_or_else(|e| panic!("{shown}: {e}"));

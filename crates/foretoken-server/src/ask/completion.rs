@@ -7,21 +7,29 @@ use super::settings::{self, Settings};
 use super::{Ask, structure, tokens};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::fields::{Field, Fields, Kind, field, wrong_kind};
+use crate::fields::{Field, Fields, Kind, field, needed, wrong_kind};
 use crate::reply::{Kind as ReplyKind, Shape};
 use crate::score;
 
 /// The fields beside [`settings::FIELDS`] and [`structure::FIELDS`].
 pub const FIELDS: &[Field] = &[
-    field("prompt", Kind::Any, "A text, a list of token ids, or a list of either"),
+    needed("prompt", Kind::Any(PROMPT), "A text, a list of token ids, or a list of either"),
     field("suffix", Kind::Text, "What stands after the text, for models with tokens to fill in the middle"),
     field("parse_special", Kind::Flag, "Names of special tokens in the prompt are what they mean; else they are text"),
-    field("max_tokens", Kind::Whole, "Most tokens to write, by default 16; 0 only with echo"),
+    field("max_tokens", Kind::Whole(0, u64::MAX), "Most tokens to write, by default 16; 0 only with echo"),
     field("echo", Kind::Flag, "Begin the text with the prompt; with logprobs, score its tokens too"),
-    field("logprobs", Kind::Whole, "Log-probabilities of each token and of this many of the likeliest: 0 to 20"),
-    field("best_of", Kind::Whole, "Only the value of n: all answers are given"),
+    field(
+        "logprobs",
+        Kind::Whole(0, MAX_LOGPROBS as u64),
+        "Log-probabilities of each token and of this many of the likeliest: 0 to 20",
+    ),
+    field("best_of", Kind::Whole(1, super::settings::MAX_CHOICES as u64), "Only the value of n: all answers are given"),
 ];
 
+const PROMPT: &str = r#"{"anyOf": [{"type": "string", "minLength": 1},
+    {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+    {"type": "array", "minItems": 1, "maxItems": 64, "items": {"anyOf": [{"type": "string", "minLength": 1},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}]}}]}"#;
 const DEFAULT_MAX_TOKENS: usize = 16;
 const MAX_PROMPTS: usize = 64;
 /// Most log-probabilities beside a token's own.

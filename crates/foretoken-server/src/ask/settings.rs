@@ -13,25 +13,53 @@ use crate::fields::{Field, Fields, Kind, field, wrong_kind};
 /// The fields that [`Settings::read`] reads.
 pub const FIELDS: &[Field] = &[
     field("model", Kind::Text, "The model's id, as /v1/models lists it; may be left out"),
-    field("temperature", Kind::Number, "0 takes the likeliest token; 0 to 100, by default 1"),
-    field("top_p", Kind::Number, "Draw among the likeliest tokens whose probabilities reach this sum; by default 1"),
-    field("top_k", Kind::Whole, "Draw among this many of the likeliest tokens; 0, the default, is all"),
-    field("min_p", Kind::Number, "Draw among tokens at least this fraction as likely as the likeliest; by default 0"),
-    field("presence_penalty", Kind::Number, "Subtracted once from the logit of a token in the answer"),
-    field("frequency_penalty", Kind::Number, "Subtracted from a token's logit for each time it is in the answer"),
-    field("repetition_penalty", Kind::Number, "Makes tokens of prompt and answer less likely when above 1"),
-    field("logit_bias", Kind::Object, "Added to the logits of tokens, by id: -100 to 100"),
-    field("seed", Kind::Whole, "The same seed gives the same text. Drawn anew when left out, and told in the answer"),
-    field("n", Kind::Whole, "Number of answers"),
-    field("stop", Kind::Any, "A string, or a list of up to 16, that ends the text and is not part of it"),
-    field("min_tokens", Kind::Whole, "The text does not end before this many tokens"),
+    field("temperature", Kind::Number(0.0, 100.0), "0 takes the likeliest token; 0 to 100, by default 1"),
+    field(
+        "top_p",
+        Kind::Number(0.0, 1.0),
+        "Draw among the likeliest tokens whose probabilities reach this sum; by default 1",
+    ),
+    field(
+        "top_k",
+        Kind::Whole(0, u32::MAX as u64),
+        "Draw among this many of the likeliest tokens; 0, the default, is all",
+    ),
+    field(
+        "min_p",
+        Kind::Number(0.0, 1.0),
+        "Draw among tokens at least this fraction as likely as the likeliest; by default 0",
+    ),
+    field("presence_penalty", Kind::Number(-100.0, 100.0), "Subtracted once from the logit of a token in the answer"),
+    field(
+        "frequency_penalty",
+        Kind::Number(-100.0, 100.0),
+        "Subtracted from a token's logit for each time it is in the answer",
+    ),
+    field("repetition_penalty", Kind::Above(0.0, 100.0), "Makes tokens of prompt and answer less likely when above 1"),
+    field("logit_bias", Kind::Any(BIAS), "Added to the logits of tokens, by id: -100 to 100"),
+    field(
+        "seed",
+        Kind::Whole(0, u64::MAX),
+        "The same seed gives the same text. Drawn anew when left out, and told in the answer",
+    ),
+    field("n", Kind::Whole(1, MAX_CHOICES as u64), "Number of answers"),
+    field("stop", Kind::Any(STOP), "A string, or a list of up to 16, that ends the text and is not part of it"),
+    field("min_tokens", Kind::Whole(0, u64::MAX), "The text does not end before this many tokens"),
     field("ignore_eos", Kind::Flag, "Go on after the model's own end of text"),
-    field("timeout", Kind::Number, "Seconds after which the answer ends with what there is"),
-    field("priority", Kind::Any, "A whole number from -100 to 100; higher goes first when there is not room for all"),
+    field("timeout", Kind::Above(0.0, f64::MAX), "Seconds after which the answer ends with what there is"),
+    field(
+        "priority",
+        Kind::Any(PRIORITY),
+        "A whole number from -100 to 100; higher goes first when there is not room for all",
+    ),
     field("stream", Kind::Flag, "Send the answer as it is written, as server-sent events"),
-    field("stream_options", Kind::Object, "include_usage: send the usage at the end"),
+    field("stream_options", Kind::Fields(STREAM_OPTIONS), "include_usage: send the usage at the end"),
     field("draft", Kind::Text, "Who guesses ahead: auto, none, or drafters joined by +. Never changes the text"),
-    field("draft_width", Kind::Whole, "Check this many guesses every pass, whether or not they pay"),
+    field(
+        "draft_width",
+        Kind::Whole(1, MAX_WIDTH as u64),
+        "Check this many guesses every pass, whether or not they pay",
+    ),
     field(
         "acceptor",
         Kind::Text,
@@ -40,15 +68,23 @@ pub const FIELDS: &[Field] = &[
     field("trace", Kind::Flag, "Tell who guessed each token, and every pass's guesses"),
     field("user", Kind::Text, "Has no effect"),
     field("metadata", Kind::Object, "Has no effect"),
-    field("store", Kind::Flag, "Only false: nothing is stored"),
-    field("service_tier", Kind::Text, "Only auto and default"),
+    field("store", Kind::Any(ONLY_FALSE), "Only false: nothing is stored"),
+    field("service_tier", Kind::Word(&["auto", "default"]), "Only auto and default"),
     field("safety_identifier", Kind::Text, "Has no effect"),
     field("prompt_cache_key", Kind::Text, "Has no effect: prompts are cached by their tokens, for each API key apart"),
 ];
 
+/// Schemas of fields that are more than a type.
+const BIAS: &str = r#"{"type": ["object", "null"], "maxProperties": 1024, "propertyNames": {"pattern": "^[0-9]+$"},
+    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}}"#;
+const STOP: &str = r#"{"anyOf": [{"type": "null"}, {"type": "string", "minLength": 1, "maxLength": 256},
+    {"type": "array", "maxItems": 16, "items": {"type": "string", "minLength": 1, "maxLength": 256}}]}"#;
+const PRIORITY: &str = r#"{"type": ["integer", "null"], "minimum": -100, "maximum": 100}"#;
+const ONLY_FALSE: &str = r#"{"enum": [false, null]}"#;
+
 const STREAM_OPTIONS: &[Field] = &[
     field("include_usage", Kind::Flag, "Send the usage at the end"),
-    field("include_obfuscation", Kind::Flag, "Only false"),
+    field("include_obfuscation", Kind::Any(ONLY_FALSE), "Only false"),
 ];
 
 /// Most answers to one request.
@@ -217,10 +253,11 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
 
 fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
     let Some(value) = fields.any("priority") else { return Ok(0) };
-    let number = value.as_i64().filter(|number| (-100..=100).contains(number));
-    number
-        .map(|number| number as i32)
-        .ok_or_else(|| fields.wrong("priority", "must be a whole number from -100 to 100"))
+    let number = value.as_i64().ok_or_else(|| wrong_kind("priority", &value, "a whole number from -100 to 100"))?;
+    match i32::try_from(number).ok().filter(|number| (-100..=100).contains(number)) {
+        Some(number) => Ok(number),
+        None => Err(fields.wrong("priority", format!("is {number}, and must be between -100 and 100"))),
+    }
 }
 
 fn timeout(fields: &mut Fields) -> Result<Option<Duration>, ApiError> {

@@ -4,26 +4,32 @@ use foretoken_engine::Grammar;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::fields::{Field, Fields, Kind, field};
+use crate::fields::{Field, Fields, Kind, field, needed};
 
 /// The fields that [`read`] reads. At most one of them.
 pub const FIELDS: &[Field] = &[
-    field("response_format", Kind::Object, "text, json_object, or json_schema with a schema that the text will fit"),
+    field(
+        "response_format",
+        Kind::Fields(FORMAT),
+        "text, json_object, or json_schema with a schema that the text will fit",
+    ),
     field("regex", Kind::Text, "A regular expression that the whole text matches"),
     field("grammar", Kind::Text, "A Lark grammar that the text is of, in llguidance's dialect"),
 ];
 
 const FORMAT: &[Field] = &[
-    field("type", Kind::Text, "text, json_object or json_schema"),
-    field("json_schema", Kind::Object, "name, schema, strict, description"),
+    needed("type", Kind::Word(&["text", "json_object", "json_schema"]), "text, json_object or json_schema"),
+    field("json_schema", Kind::Fields(SCHEMA), "name, schema, strict, description"),
 ];
 
 const SCHEMA: &[Field] = &[
     field("name", Kind::Text, "Has no effect"),
     field("description", Kind::Text, "Has no effect"),
-    field("schema", Kind::Object, "The schema"),
+    needed("schema", Kind::Any(ANY_SCHEMA), "The schema"),
     field("strict", Kind::Flag, "Has no effect: every schema is kept strictly"),
 ];
+
+const ANY_SCHEMA: &str = r#"{"type": ["object", "boolean"]}"#;
 
 /// The grammar asked for, and the field that asked for it.
 pub fn read(fields: &mut Fields) -> Result<Option<(Grammar, &'static str)>, ApiError> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::chat;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::fields::{Field, Fields, Kind, field, whole, wrong_kind};
+use crate::fields::{Field, Fields, Kind, field, needed, whole, wrong_kind};
 use crate::text::TokenizerInfo;
 
 /// Fields of `/tokenize`.
@@ -15,7 +15,7 @@ pub const TOKENIZE: &[Field] = &[
     field("model", Kind::Text, "The model's id; may be left out"),
     field("prompt", Kind::Text, "The text"),
     field("content", Kind::Text, "The same as prompt"),
-    field("messages", Kind::List, "A conversation instead of a text"),
+    field("messages", Kind::ListOf(chat::MESSAGE), "A conversation instead of a text"),
     field("add_special_tokens", Kind::Flag, "Begin the text as a prompt begins; true when left out"),
     field("parse_special", Kind::Flag, "Names of special tokens in the text are what they mean; true when left out"),
     field("with_pieces", Kind::Flag, "Each token's text too"),
@@ -23,7 +23,9 @@ pub const TOKENIZE: &[Field] = &[
 
 /// Fields of `/detokenize`.
 pub const DETOKENIZE: &[Field] =
-    &[field("model", Kind::Text, "The model's id; may be left out"), field("tokens", Kind::List, "The token ids")];
+    &[field("model", Kind::Text, "The model's id; may be left out"), needed("tokens", Kind::Any(IDS), "The token ids")];
+
+const IDS: &str = r#"{"type": "array", "items": {"type": "integer", "minimum": 0}}"#;
 
 /// Answers `/tokenize`.
 pub fn tokenize(body: &[u8], app: &App) -> Result<Value, ApiError> {

@@ -4,29 +4,37 @@ use foretoken_engine::Grammar;
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
-use crate::fields::{Field, Fields, Kind, field};
+use crate::fields::{Field, Fields, Kind, field, needed};
 use crate::speech::CallForm;
 use crate::text::Habits;
 
 /// The fields that [`read`] reads.
 pub const FIELDS: &[Field] = &[
-    field("tools", Kind::List, "Functions that the model may call"),
-    field("tool_choice", Kind::Any, "none, auto, required, or one function by name"),
+    field("tools", Kind::ListOf(TOOL), "Functions that the model may call"),
+    field("tool_choice", Kind::Any(TOOL_CHOICE), "none, auto, required, or one function by name"),
     field("parallel_tool_calls", Kind::Flag, "Whether an answer that has to call may call more than once"),
 ];
 
-const TOOL: &[Field] =
-    &[field("type", Kind::Text, "Only function"), field("function", Kind::Object, "name, description, parameters")];
+const TOOL: &[Field] = &[
+    needed("type", Kind::Word(&["function"]), "Only function"),
+    needed("function", Kind::Fields(FUNCTION), "name, description, parameters"),
+];
 
 const FUNCTION: &[Field] = &[
-    field("name", Kind::Text, "Letters, digits, - and _, at most 64"),
+    needed("name", Kind::Any(NAME), "Letters, digits, - and _, at most 64"),
     field("description", Kind::Text, "What it does"),
     field("parameters", Kind::Object, "A JSON schema of its arguments"),
     field("strict", Kind::Flag, "With tool_choice required or by name, arguments always fit their schema"),
 ];
 
-const CHOICE: &[Field] = &[field("type", Kind::Text, "Only function"), field("function", Kind::Object, "name")];
-const CHOSEN: &[Field] = &[field("name", Kind::Text, "The function's name")];
+const CHOICE: &[Field] =
+    &[field("type", Kind::Word(&["function"]), "Only function"), needed("function", Kind::Fields(CHOSEN), "name")];
+const CHOSEN: &[Field] = &[needed("name", Kind::Text, "The function's name")];
+
+const NAME: &str = r#"{"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}"#;
+const TOOL_CHOICE: &str = r#"{"anyOf": [{"enum": ["none", "auto", "required", null]}, {"type": "object",
+    "properties": {"type": {"const": "function"}, "function": {"type": "object", "properties": {"name": {"type": "string"}},
+    "required": ["name"], "additionalProperties": false}}, "required": ["function"], "additionalProperties": false}]}"#;
 
 const MAX_TOOLS: usize = 128;
 

@@ -22,9 +22,10 @@ function select(tab) {
 for (const [index, tab] of tabs.entries()) {
   tab.addEventListener("click", () => select(tab));
   tab.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = tabs[(index + step + tabs.length) % tabs.length];
+    const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = tabs[(to + tabs.length) % tabs.length];
     select(next);
     next.focus();
   });
@@ -37,6 +38,7 @@ async function model() {
     place.textContent = `${model.id} · ${model.max_model_len} tokens of context`;
     setDrafters(model.drafters);
     const names = ["auto", "none", ...model.drafters.filter((name) => name !== "none")];
+    if (!(await get("/tokenizer_info")).chat_template) write.onlyContinue();
     document.getElementById("draft").replaceChildren(...names.map((text) => element("option", { text })));
   } catch (error) {
     place.textContent = error.message;

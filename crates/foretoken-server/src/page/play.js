@@ -1,7 +1,7 @@
 // The fourth view: the reader drafts, the model checks; and when drafting pays at all.
 
 import { post } from "./server.js";
-import { element } from "./tokens.js";
+import { element, shown } from "./tokens.js";
 import { lineChart } from "./chart.js";
 
 const by = (id) => document.getElementById(id);
@@ -11,51 +11,61 @@ const TEXTS = [
   "One, two, three, four,",
   "{\"name\": \"Ada\", \"born\": 1815}\n{\"name\": \"Alan\",",
 ];
-const game = { text: TEXTS[0], index: 0, passes: 0, tokens: 0, guessed: 0, accepted: 0 };
+const game = { text: TEXTS[0], index: 0, passes: 0, tokens: 0, tried: 0, accepted: 0 };
 
-async function ids(text) {
-  return (await (await post("/tokenize", { prompt: text, with_pieces: true })).json());
+/** Tokens of a text that begins in the midst of another. */
+async function count(text) {
+  if (!text) return 0;
+  return (await (await post("/tokenize", { prompt: text, add_special_tokens: false, parse_special: false })).json()).count;
 }
 
-/** What the model writes next, greedily, as pieces of text. */
+/** What the model writes next, greedily: its tokens, and whether the text ends after them. */
 async function written(n) {
   const body = { prompt: game.text, max_tokens: n, temperature: 0, trace: true, draft: "auto" };
   const answer = await (await post("/v1/completions", body)).json();
-  return answer.choices[0].foretoken.passes.flatMap((pass) => pass.tokens);
+  const [{ foretoken, finish_reason: reason }] = answer.choices;
+  const tokens = foretoken.passes.flatMap((pass) => pass.tokens);
+  // The token that ends a text is no part of it.
+  return reason === "stop" ? { tokens: tokens.slice(0, -1), ends: true } : { tokens, ends: false };
+}
+
+/** How many of the model's first tokens a guess has foreseen. They are compared as texts: tokens could be cut otherwise. */
+function foreseen(tokens, guess) {
+  let [right, text] = [0, ""];
+  while (right < tokens.length && guess.startsWith(text + tokens[right].text)) {
+    text += tokens[right].text;
+    right += 1;
+  }
+  return { right, text };
 }
 
 async function check(guess) {
-  const [before, whole] = [await ids(game.text), await ids(game.text + guess)];
-  // A guess that changes how the text before it is cut begins with the first token that differs.
-  let same = 0;
-  while (same < before.count && before.tokens[same] === whole.tokens[same]) same += 1;
-  const guessed = whole.tokens.slice(before.count).map((id, index) => ({ id, text: whole.pieces[before.count + index] }));
-  const model = await written(guessed.length + 1);
-  let right = 0;
-  if (same === before.count) {
-    while (right < guessed.length && right < model.length && guessed[right].id === model[right].id) right += 1;
-  }
-  const kept = model.slice(0, right + 1);
-  game.text += kept.map((token) => token.text).join("");
+  const { tokens, ends } = await written(await count(guess) + 1);
+  const { right, text } = foreseen(tokens, guess);
+  const wrong = guess.slice(text.length);
+  const [n, added] = [right + (await count(wrong)), tokens[right]?.text ?? ""];
+  game.text += text + added;
   game.passes += 1;
-  game.tokens += kept.length;
-  game.guessed += guessed.length;
+  game.tokens += Math.min(right + 1, tokens.length);
+  // What follows a wrong guess is not looked at.
+  game.tried += right + (wrong ? 1 : 0);
   game.accepted += right;
-  const verdict = by("verdict");
-  verdict.replaceChildren(
-    element("span", { text: guessed.slice(0, right).map((token) => token.text).join(""), classes: ["right"] }),
-    element("span", { text: guessed.slice(right).map((token) => token.text).join(""), classes: ["wrong"] }),
-    document.createTextNode(` ${right} of ${guessed.length} tokens accepted, and the model adds “${kept.at(-1)?.text ?? ""}”.`),
+  by("verdict").replaceChildren(
+    element("span", { text: shown(text), classes: ["right"] }),
+    element("span", { text: shown(wrong), classes: ["wrong"] }),
+    document.createTextNode(` ${right} of ${n} tokens accepted, and the model ${added || !ends ? `adds “${shown(added)}”` : "ends here"}.`),
   );
   show();
 }
 
+const many = (n, word, ending = "s") => `${n} ${word}${n === 1 ? "" : ending}`;
+
 function show() {
   by("play-text").textContent = game.text;
   by("score").textContent = game.passes === 0 ? "" :
-    `${game.tokens} tokens in ${game.passes} passes: ${(game.tokens / game.passes).toFixed(2)} a pass. Without drafts it is 1.`;
-  if (game.guessed > 0) {
-    by("acceptance").value = String(Math.min(99, Math.round((100 * game.accepted) / game.guessed)));
+    `${many(game.tokens, "token")} in ${many(game.passes, "pass", "es")}: ${(game.tokens / game.passes).toFixed(2)} a pass. Without drafts it is 1.`;
+  if (game.tried > 0) {
+    by("acceptance").value = String(Math.min(99, Math.round((100 * game.accepted) / game.tried)));
     pays();
   }
 }
@@ -72,16 +82,17 @@ function pays() {
   const points = Array.from({ length: 17 }, (_, n) => [n, speedup(n)]);
   const best = points.reduce((x, y) => (y[1] > x[1] ? y : x));
   const label = "Speed-up by the number of guesses a pass";
-  by("pays").replaceChildren(lineChart(points, { label, from: "no guesses", to: "16 guesses a pass", mark: [width, speedup(width)] }));
+  by("pays").replaceChildren(lineChart(points, { label, from: "no guesses", to: "16 guesses a pass", mark: [width, speedup(width)], level: 1 }));
   const worth = best[0] === 0 ? "No guess pays here." : `The best is ${best[0]}: ${best[1].toFixed(2)} times.`;
-  by("pays-text").textContent = `${width} guesses give ${tokensPerPass(a, width).toFixed(2)} tokens a pass and `
+  by("pays-text").textContent = `${many(width, "guess", "es")} give${width === 1 ? "s" : ""} ${tokensPerPass(a, width).toFixed(2)} tokens a pass and `
     + `${speedup(width).toFixed(2)} times the speed. ${worth}`;
 }
 
 export function start() {
   by("guess-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const guess = by("guess").value;
+    // The field has one line; \n stands for the end of one.
+    const guess = by("guess").value.replaceAll("\\n", "\n");
     by("guess").value = "";
     by("verdict").textContent = "…";
     try {
@@ -93,7 +104,7 @@ export function start() {
   });
   by("play-again").addEventListener("click", () => {
     const index = (game.index + 1) % TEXTS.length;
-    Object.assign(game, { text: TEXTS[index], index, passes: 0, tokens: 0, guessed: 0, accepted: 0 });
+    Object.assign(game, { text: TEXTS[index], index, passes: 0, tokens: 0, tried: 0, accepted: 0 });
     by("verdict").textContent = "";
     show();
   });

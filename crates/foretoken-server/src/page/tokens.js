@@ -1,10 +1,10 @@
 // Tokens as coloured text: the colour says who guessed a token.
 
-const PALETTE = 7;
+const PALETTE = 10;
 let drafters = [];
 
 export function setDrafters(names) {
-  drafters = names;
+  drafters = names.filter((name) => name !== "none");
 }
 
 /** The class of a drafter's colour; none for tokens that nobody guessed. */
@@ -12,6 +12,9 @@ export function colour(source) {
   const index = drafters.indexOf(source);
   return index < 0 ? [] : [`s${(index % PALETTE) + 1}`];
 }
+
+/** A text whose white space can be seen. */
+export const shown = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "␣");
 
 export function element(name, { text, classes = [], title } = {}) {
   const made = document.createElement(name);
@@ -21,11 +24,14 @@ export function element(name, { text, classes = [], title } = {}) {
   return made;
 }
 
-export function tokenSpan(token) {
+/** A token of the pass of this index. */
+export function tokenSpan(token, pass) {
   const title = token.source ? `guessed by ${token.source}` : "written by the model";
   const classes = ["token", ...colour(token.source)];
   if (/^<\|.*\|>$/.test(token.text)) classes.push("control");
-  return element("span", { text: token.text, classes, title });
+  const span = element("span", { text: token.text, classes, title });
+  span.dataset.pass = String(pass);
+  return span;
 }
 
 /** Which drafters gave how many tokens. */

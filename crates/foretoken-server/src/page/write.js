@@ -1,11 +1,13 @@
 // The first view: a text, each token coloured by who guessed it.
 
 import { stream } from "./server.js";
-import { legend, tokenSpan } from "./tokens.js";
+import { element, legend, tokenSpan } from "./tokens.js";
 import { showPasses } from "./passes.js";
 
 const by = (id) => document.getElementById(id);
 let running = null;
+/** Of the latest text. */
+let passes = [];
 
 function body() {
   const chat = document.querySelector("input[name=mode]:checked").value === "chat";
@@ -35,32 +37,48 @@ async function write() {
   by("run").disabled = true;
   by("stop").disabled = false;
   const output = by("text");
-  output.replaceChildren();
   by("summary").textContent = "…";
-  const passes = [];
+  const made = (passes = []);
+  const [path, request] = body();
+  output.replaceChildren(...(request.prompt ? [element("span", { text: request.prompt, classes: ["given"] })] : []));
   try {
-    const [path, request] = body();
     for await (const chunk of stream(path, request, own.signal)) {
       const pass = chunk.choices[0]?.foretoken;
       if (pass) {
-        passes.push(pass);
-        output.append(...pass.tokens.map(tokenSpan));
+        made.push(pass);
+        output.append(...pass.tokens.map((token) => tokenSpan(token, made.length - 1)));
       }
       if (chunk.usage) by("summary").textContent = summary(chunk.timings, chunk.usage);
     }
   } catch (error) {
     by("summary").textContent = error.name === "AbortError" ? "Stopped." : error.message;
   }
-  legend(by("legend"), passes);
-  showPasses(passes);
+  // Another may have begun.
+  if (running !== own) return;
+  legend(by("legend"), made);
+  by("hint").hidden = made.length === 0;
+  showPasses(made);
   by("run").disabled = false;
   by("stop").disabled = true;
+}
+
+/** For models without a chat template, which can only go on with a text. */
+export function onlyContinue() {
+  document.querySelector("input[name=mode][value=chat]").disabled = true;
+  document.querySelector("input[name=mode][value=completion]").checked = true;
+  if (by("prompt").value === by("prompt").defaultValue) by("prompt").value = "def is_prime(n):\n";
 }
 
 export function start() {
   by("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     write();
+  });
+  by("text").addEventListener("click", (event) => {
+    const token = event.target.closest(".token");
+    if (!token) return;
+    showPasses(passes, Number(token.dataset.pass) + 1);
+    by("tab-passes").click();
   });
   by("stop").addEventListener("click", () => running?.abort());
   by("prompt").addEventListener("keydown", (event) => {

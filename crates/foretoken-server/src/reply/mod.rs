@@ -111,9 +111,12 @@ pub fn finish_reason(outcome: &Outcome) -> Result<&'static str, ApiError> {
         Finish::Cancelled => Err(ApiError::draining()),
         Finish::Failed => {
             let why = outcome.error.as_deref().unwrap_or("the text could not be continued");
-            Err(match why.starts_with("no token is allowed") {
-                true => ApiError::invalid(None, "no_token_allowed", why),
-                false => ApiError { code: "generation_failed", ..ApiError::server(why) },
+            // What a request's own grammar or bias leaves open is its own to mend.
+            let own =
+                [("no token is allowed", "no_token_allowed"), ("the grammar gives no answer", "grammar_too_complex")];
+            Err(match own.into_iter().find(|(words, _)| why.starts_with(words)) {
+                Some((_, code)) => ApiError::invalid(None, code, why),
+                None => ApiError { code: "generation_failed", ..ApiError::server(why) },
             })
         }
     }
