@@ -95,7 +95,7 @@ fn property(field: &Field) -> Value {
     // `null` is the same as absence.
     if !field.is_needed && schema["type"].is_string() {
         schema["type"] = json!([schema["type"], "null"]);
-        if let Some(words) = schema["enum"].as_array_mut() {
+        if let Some(Value::Array(words)) = schema.get_mut("enum") {
             words.push(Value::Null);
         }
     }

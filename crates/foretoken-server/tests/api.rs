@@ -531,7 +531,11 @@ fn the_document_names_every_field() {
         ] {
             let schema = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
             assert_eq!((&schema["additionalProperties"], &schema["required"]), (&j!(false), &needed), "{path}");
-            assert!(schema["properties"]["model"]["description"].is_string(), "{path}");
+            assert_eq!(schema["properties"]["model"]["type"], j!(["string", "null"]), "{path}");
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                assert!(property["description"].is_string(), "{path} {name}");
+                assert!(property.get("enum").is_none_or(Value::is_array), "{path} {name}");
+            }
         }
         // Every path of the document is one of the server's.
         for (path, methods) in document["paths"].as_object().unwrap() {

@@ -1,7 +1,7 @@
 // Small line charts, drawn as SVG.
 
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [300, 120, 34, 16];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [300, 120, 40, 16];
 
 function svg(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
