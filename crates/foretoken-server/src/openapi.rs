@@ -93,7 +93,7 @@ fn property(field: &Field) -> Value {
         Kind::Any(schema) => serde_json::from_str(schema).expect("the tables' schemas are JSON"),
     };
     // `null` is the same as absence.
-    if !field.is_needed && schema["type"].is_string() {
+    if !field.is_needed && schema["type"].as_str().is_some_and(|kind| kind != "null") {
         schema["type"] = json!([schema["type"], "null"]);
         if let Some(Value::Array(words)) = schema.get_mut("enum") {
             words.push(Value::Null);
