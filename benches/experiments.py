@@ -264,7 +264,7 @@ def write_tokens(path: Path, documents: list[list[int]]) -> None:
 
 INDUCTION = {
     "run": BASE["run"] | {"windows": 16, "evaluate_every": 0, "checkpoint_every": 1000},
-    "model": {"vocabulary": 17 + 2 * NAMES, "width": 64, "layers": 2, "attention_heads": 2, "kv_heads": 2, "feed_forward": 128, "context": LENGTH},
+    "model": {"vocabulary": 17 + 2 * NAMES, "width": 128, "layers": 2, "attention_heads": 4, "kv_heads": 4, "feed_forward": 256, "context": LENGTH},
     "optimiser": BASE["optimiser"],
 }
 
@@ -294,7 +294,7 @@ def experiment_induction(runner: Runner) -> tuple[dict, list]:
         follows = [[rng.choice(FILLERS) for _ in range(3)] for _ in FILLERS]
         data.mkdir(parents=True, exist_ok=True)
         write_tokens(data / "held-out.tokens", [induction_document(rng, follows) for _ in range(128)])
-        write_tokens(data / "train.tokens", [induction_document(rng, follows) for _ in range(40_000)])
+        write_tokens(data / "train.tokens", [induction_document(rng, follows) for _ in range(120_000)])
     stages = [opt.induction_steps * i // 10 for i in range(1, 11)]
 
     def learned(job: tuple[int, int]) -> list[float]:
@@ -407,7 +407,7 @@ def main() -> None:
     args.add_argument("--prompts", type=Path)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--steps", type=int, default=256)
-    args.add_argument("--induction-steps", type=int, default=600, help=argparse.SUPPRESS)
+    args.add_argument("--induction-steps", type=int, default=6000, help=argparse.SUPPRESS)
     args.add_argument("--requests", type=int, default=16, help=argparse.SUPPRESS)
     args.add_argument("--rounds", type=int, default=3, help=argparse.SUPPRESS)
     args.add_argument("--workers", type=int, default=1)
