@@ -189,6 +189,24 @@ fn costs_are_learned_from_low_quantiles_and_stay_monotone() {
 }
 
 #[test]
+fn slow_memory_does_not_make_computing_slow() {
+    // Believed: 20 ms to read the weights, 5 ms a row to compute.
+    let rows = (1..=16).map(|n| f64::max(0.020, 0.005 * f64::from(n))).collect();
+    let prior = CostTable { rows, ..CostTable::linear(0.0, 0.0) };
+    let mut model = CostModel::learning(prior);
+    let shape = |rows| PassShape { rows, logits_rows: 0, context: 0 };
+    for rows in [1, 2, 4].repeat(3) {
+        model.observe(shape(rows), 0.030, 0.0);
+    }
+    let table = |model: &CostModel| [3, 5, 6, 8, 16].map(|n| (model.table().trunk(n) * 1e3).round());
+    assert_eq!(table(&model), [30.0, 30.0, 30.0, 40.0, 80.0], "reading takes half as long again");
+    for _ in 0..3 {
+        model.observe(shape(8), 0.044, 0.0);
+    }
+    assert_eq!(table(&model), [30.0, 30.0, 33.0, 44.0, 88.0], "so much for computing");
+}
+
+#[test]
 fn a_single_measurement_is_not_believed_over_its_neighbours() {
     let mut model = CostModel::learning(CostTable::linear(0.010, 0.001));
     let shape = |rows| PassShape { rows, logits_rows: 0, context: 0 };

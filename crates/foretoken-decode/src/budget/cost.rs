@@ -187,6 +187,8 @@ impl CostModel {
     /// From so many measurements on a row count is believed, since one may have been a stall; before that only as long as
     /// nothing better is known.
     const ENOUGH: usize = 3;
+    /// Row counts believed to take no longer than this many times one row are bound by reading the weights.
+    const FLAT: f64 = 1.05;
 
     /// Starts from a prior and learns.
     pub fn learning(prior: CostTable) -> Self {
@@ -242,7 +244,9 @@ impl CostModel {
         self.refit();
     }
 
-    /// Measured row counts keep their quantile; the others scale their prior like the nearest measured ones.
+    /// Measured row counts keep their quantile; the others scale their prior like the nearest measured ones that are bound by
+    /// the same. Memory that is slower than believed says nothing about rows that are bound by computing, and the other way
+    /// round: of those nothing is known but what is believed, and that more rows never take less time.
     fn refit(&mut self) {
         for recent in &mut self.seen {
             if recent.count > 0 && self.passes - recent.last_pass > Self::FORGET_AFTER {
@@ -259,15 +263,22 @@ impl CostModel {
             while above < measured.len() && measured[above].0 < i {
                 above += 1;
             }
-            let ratio = |&(j, seconds): &(usize, f64)| seconds / self.prior.rows[j];
-            self.table.rows[i] = match (above.checked_sub(1).map(|b| &measured[b]), measured.get(above)) {
-                (_, Some(&(j, seconds))) if j == i => seconds,
+            let computes = |j: usize| self.prior.rows[j] > self.prior.rows[0] * Self::FLAT;
+            let alike = |&(j, _): &(usize, f64)| computes(j) == computes(i);
+            let ratio = |(j, seconds): (usize, f64)| seconds / self.prior.rows[j];
+            let prior = self.prior.rows[i];
+            let (below, over) = (above.checked_sub(1).map(|b| measured[b]), measured.get(above).copied());
+            self.table.rows[i] = match (below.filter(alike), over.filter(alike)) {
+                (_, Some((j, seconds))) if j == i => seconds,
                 (Some(b), Some(a)) => {
                     let t = (i - b.0) as f64 / (a.0 - b.0) as f64;
-                    self.prior.rows[i] * (ratio(b) * (1.0 - t) + ratio(a) * t)
+                    prior * (ratio(b) * (1.0 - t) + ratio(a) * t)
                 }
-                (Some(one), None) | (None, Some(one)) => self.prior.rows[i] * ratio(one),
-                (None, None) => self.prior.rows[i],
+                (Some(one), None) | (None, Some(one)) => prior * ratio(one),
+                (None, None) => {
+                    let (least, most) = (below.map_or(0.0, |b| b.1), over.map_or(f64::INFINITY, |a| a.1));
+                    prior.max(least).min(most)
+                }
             };
         }
         make_monotone(&mut self.table.rows, &mut self.blocks);

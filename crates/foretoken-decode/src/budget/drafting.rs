@@ -47,11 +47,16 @@ impl DraftCostModel {
         self.prior.numbers().iter().any(|&seconds| seconds > 0.0)
     }
 
+    /// From so many calls on they alone are believed. The first are slow, since nothing is where it will be used again, and
+    /// who looks too slow is not asked again.
+    const ENOUGH: u64 = 3;
+
     /// The cost as it is known now.
     pub fn cost(&self) -> DraftCost {
         let Some(low) = self.recent.low() else { return self.prior };
         match self.has_prior() {
             true => {
+                let low = if self.calls < Self::ENOUGH { low.min(1.0) } else { low };
                 let [call, depth, lag] = self.prior.numbers().map(|seconds| seconds * low);
                 DraftCost { call, depth, lag }
             }
@@ -59,9 +64,11 @@ impl DraftCostModel {
         }
     }
 
-    /// Learns from a call that drafted so deep from so far behind.
+    /// Learns from a call that drafted so deep from so far behind, unless it mostly caught up: what that takes says little
+    /// about a guess.
     pub fn observe(&mut self, depth: usize, lag: usize, seconds: f64) {
-        if self.fixed || seconds <= 0.0 {
+        let caught_up = self.prior.lag * lag as f64 > self.prior.seconds(depth, 0);
+        if self.fixed || seconds <= 0.0 || caught_up {
             return;
         }
         self.calls += 1;
@@ -81,6 +88,10 @@ mod tests {
         let prior = DraftCost { call: 0.0, depth: 0.01, lag: 0.001 };
         let mut cost = DraftCostModel::new(prior, false);
         assert_eq!(cost.cost(), prior);
+        cost.observe(3, 50, 4.0);
+        assert_eq!(cost.cost(), prior, "it read a prompt");
+        cost.observe(3, 10, 0.4);
+        assert_eq!(cost.cost(), prior, "the first call is slow");
         (0..8).for_each(|_| cost.observe(3, 10, 0.08));
         assert!((cost.cost().seconds(3, 10) - 0.08).abs() < 1e-9);
         assert!((cost.cost().seconds(1, 0) - 0.02).abs() < 1e-9);
