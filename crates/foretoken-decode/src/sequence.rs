@@ -64,7 +64,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// About the last twenty passes tell how often a drafter pays; that it does is believed like so many of them.
+    /// About the last twenty passes tell how often a drafter pays; that it does is believed like four of them.
     pub const KEEP_PAID: f32 = 0.95;
     const BELIEVED_PAID: f32 = 4.0;
 

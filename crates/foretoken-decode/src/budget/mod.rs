@@ -50,6 +50,8 @@ pub(crate) struct Worth {
     pub depth: usize,
     /// Only below a path as likely as this is one more guess worth its time.
     pub min_path_p: f32,
+    /// Whether asking would pay if nothing were left to catch up with.
+    pub pays: bool,
 }
 
 impl Candidate<'_> {
@@ -226,26 +228,29 @@ impl Budget {
         base: Base,
         so_far: Promise,
     ) -> Worth {
-        let mut best = (so_far.rate() * Self::MARGIN, 0);
+        let bar = so_far.rate() * Self::MARGIN;
+        let (mut best, mut pays) = ((bar, 0), false);
         for depth in 1..=Self::DRAFT_DEPTH {
             let mut promise = Promise { guesses: 0, tokens: base.tokens as f64, seconds: -base.prompts };
-            let mut shape = base.shape;
+            let (mut shape, mut catching_up) = (base.shape, 0.0);
             for candidate in candidates {
                 let depth = depth.min(candidate.left.saturating_sub(1));
                 let gain = candidate.acceptance.expected(source, depth, &self.shared);
                 let share = (1.0 + gain) / candidate.to_come();
                 promise.tokens += gain;
-                promise.seconds += cost.lag * candidate.lag as f64 * share.min(1.0);
+                catching_up += cost.lag * candidate.lag as f64 * share.min(1.0);
                 shape = shape.with_guesses(depth, candidate.context * depth);
             }
             promise.seconds += self.cost.table().seconds(shape) + cost.seconds(depth, 0);
+            pays |= promise.rate() > bar;
+            promise.seconds += catching_up;
             if promise.rate() > best.0 {
                 best = (promise.rate(), depth);
             }
         }
         let (rate, depth) = best;
         if depth == 0 || !stops {
-            return Worth { depth, min_path_p: 0.0 };
+            return Worth { depth, min_path_p: 0.0, pays };
         }
         let chances = candidates.iter().map(|candidate| candidate.acceptance.expected(source, 1, &self.shared));
         let (n, chances) = (candidates.len() as f64, chances.sum::<f64>());
@@ -256,7 +261,7 @@ impl Budget {
         };
         let seconds = (more(Self::DRAFT_DEPTH) - more(1)) / (Self::DRAFT_DEPTH - 1) as f64;
         let min_path_p = (rate * seconds / n) / (chances / n).max(f64::MIN_POSITIVE);
-        Worth { depth: Self::DRAFT_DEPTH, min_path_p: min_path_p.min(1.0) as f32 }
+        Worth { depth: Self::DRAFT_DEPTH, min_path_p: min_path_p.min(1.0) as f32, pays }
     }
 
     /// Requests with a width of their own get it, whatever it costs.
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn who_cannot_stop_is_asked_for_as_much_as_pays_for_certain() {
         // 1 + .75 + .75^2 + ... tokens in 25 ms and 5 ms a guess: most a second with three.
-        assert_eq!(worth(0, 0, 1.0, false), Worth { depth: 3, min_path_p: 0.0 });
+        assert_eq!(worth(0, 0, 1.0, false), Worth { depth: 3, min_path_p: 0.0, pays: true });
         let stops = worth(0, 0, 1.0, true);
         assert!(stops.depth > 3 && stops.min_path_p > 0.1, "{stops:?}");
     }

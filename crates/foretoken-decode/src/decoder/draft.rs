@@ -50,7 +50,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let so_far = self.with_bids(base, Budget::weigh).0.best;
         let Self { seats, sequences, budget, target, .. } = self;
         let seat = &mut seats[index];
-        let mut candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
+        let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
             .map(|s| Candidate {
                 acceptance: &s.acceptance,
                 context: s.tokens.len(),
@@ -67,15 +67,13 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
             if seat.probing >= cost.seconds(2, lag) {
-                (seat.probing, worth) = (0.0, Worth { depth: 2, min_path_p: 0.0 });
+                (seat.probing, worth.depth, worth.min_path_p) = (0.0, 2, 0.0);
             }
         }
-        candidates.iter_mut().for_each(|candidate| candidate.lag = 0);
-        let pays = budget.worth(&candidates, source_of(index), what, base, so_far).depth > 0;
         sequences
             .iter_mut()
             .filter(|s| by_budget(&&**s))
-            .for_each(|s| s.paid[index].observe(pays, Sequence::KEEP_PAID));
+            .for_each(|s| s.paid[index].observe(worth.pays, Sequence::KEEP_PAID));
         self.ask(index, Some(worth));
     }
 
@@ -86,7 +84,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let limits = |s: &Sequence| {
             let limits = s.limits(max_draft, vocab_size);
             match (s.policy, worth) {
-                (DraftPolicy::Budget, Some(Worth { depth, min_path_p })) => {
+                (DraftPolicy::Budget, Some(Worth { depth, min_path_p, .. })) => {
                     Limits { max_depth: limits.max_depth.min(depth), min_path_p, ..limits }
                 }
                 _ => limits,
