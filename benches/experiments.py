@@ -10,6 +10,7 @@ NAME is one of
   curricula   all heads always, one after another, one fewer after another
   ablations   without clipping, without heads that begin as head 1
   induction   a name of two tokens that comes back: is its second token known? (needs no texts)
+  induction_wide    the same with 1.4 instead of 0.4 million weights
   throughput  tokens a pass, throughput and latency of the model inside `foretoken`, by heads used, with 1 and 8 texts at a time
 
        --seeds 3 --steps 256         runs of each setting, and their length in steps of 1,024 bytes
@@ -287,6 +288,14 @@ def second_tokens(path: Path) -> float:
 
 
 def experiment_induction(runner: Runner) -> tuple[dict, list]:
+    return induction(runner, "induction", {}, 6000)
+
+
+def experiment_induction_wide(runner: Runner) -> tuple[dict, list]:
+    return induction(runner, "induction wide", {"model": {"width": 256, "feed_forward": 512}}, 5000)
+
+
+def induction(runner: Runner, name: str, change: dict, steps: int) -> tuple[dict, list]:
     opt = runner.opt
     data = opt.work / "induction-data"
     if not (data / "train.tokens").exists():
@@ -295,13 +304,13 @@ def experiment_induction(runner: Runner) -> tuple[dict, list]:
         data.mkdir(parents=True, exist_ok=True)
         write_tokens(data / "held-out.tokens", [induction_document(rng, follows) for _ in range(128)])
         write_tokens(data / "train.tokens", [induction_document(rng, follows) for _ in range(120_000)])
-    stages = [opt.induction_steps * i // 10 for i in range(1, 11)]
+    stages = [(opt.induction_steps or steps) * i // 10 for i in range(1, 11)]
 
     def learned(job: tuple[int, int]) -> list[float]:
         n, seed = job
         run = {"run": {"steps": stages[-1], "seed": seed}, "data": {"folder": str(data)}}
-        settings = merged(merged(INDUCTION, run), {"model.heads": {"n": n, "kind": "resblock"}, "loss": {"lambda": 1.0}})
-        folder = runner.folder(f"induction n {n} seed {seed}", settings)
+        settings = merged(merged(merged(INDUCTION, change), run), {"model.heads": {"n": n, "kind": "resblock"}, "loss": {"lambda": 1.0}})
+        folder = runner.folder(f"{name} n {n} seed {seed}", settings)
         path = folder / "figures.json"
         found = json.loads(path.read_text()) if path.exists() else {"right": [], "cpu_seconds": 0.0}
         for stage in stages[len(found["right"]) :]:
@@ -309,7 +318,7 @@ def experiment_induction(runner: Runner) -> tuple[dict, list]:
             found["cpu_seconds"] += runner.command("evaluate", folder / "run.toml", "--windows", 128, "--guesses", folder / "guesses.jsonl")
             found["right"].append(second_tokens(folder / "guesses.jsonl"))
             path.write_text(json.dumps(found))
-        print(f"induction, n = {n}, seed {seed}: {found['cpu_seconds']:.0f} CPU seconds", file=sys.stderr, flush=True)
+        print(f"{name}, n = {n}, seed {seed}: {found['cpu_seconds']:.0f} CPU seconds", file=sys.stderr, flush=True)
         return found["right"]
 
     jobs = [(n, seed) for seed in range(1, opt.seeds + 1) for n in (1, 2)]
@@ -399,7 +408,7 @@ def experiment_throughput(runner: Runner) -> tuple[dict, list]:
 
 def main() -> None:
     args = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
-    args.add_argument("names", nargs="+", choices=[*EXPERIMENTS, "induction", "throughput"], metavar="NAME")
+    args.add_argument("names", nargs="+", choices=[*EXPERIMENTS, "induction", "induction_wide", "throughput"], metavar="NAME")
     args.add_argument("--texts", type=Path)
     args.add_argument("--work", type=Path, default=ROOT / "target/experiments")
     args.add_argument("--train", type=Path, default=ROOT / "target/release/foretoken-train")
@@ -407,7 +416,7 @@ def main() -> None:
     args.add_argument("--prompts", type=Path)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--steps", type=int, default=256)
-    args.add_argument("--induction-steps", type=int, default=6000, help=argparse.SUPPRESS)
+    args.add_argument("--induction-steps", type=int, help=argparse.SUPPRESS)
     args.add_argument("--requests", type=int, default=16, help=argparse.SUPPRESS)
     args.add_argument("--rounds", type=int, default=3, help=argparse.SUPPRESS)
     args.add_argument("--workers", type=int, default=1)

@@ -125,11 +125,10 @@ impl ModelConfig {
             let wanted = "2 to 65536, as token files have two bytes a token";
             return Err(TrainError::setting("model.vocabulary", self.vocabulary, wanted));
         }
-        if self.attention_heads == 0
-            || !self.width.is_multiple_of(self.attention_heads)
-            || !self.head_dim().is_multiple_of(16)
-            || self.width == 0
-        {
+        if self.attention_heads == 0 {
+            return Err(TrainError::setting("model.attention_heads", 0, "at least 1"));
+        }
+        if !self.width.is_multiple_of(self.attention_heads) || !self.head_dim().is_multiple_of(16) || self.width == 0 {
             let wanted = format!("a multiple of 16 times attention_heads = {}", self.attention_heads);
             return Err(TrainError::setting("model.width", self.width, wanted));
         }
@@ -137,10 +136,11 @@ impl ModelConfig {
             let wanted = format!("a divisor of attention_heads = {}", self.attention_heads);
             return Err(TrainError::setting("model.kv_heads", self.kv_heads, wanted));
         }
-        for (setting, value) in [("model.feed_forward", self.feed_forward), ("model.context", self.context)] {
-            if value == 0 {
-                return Err(TrainError::setting(setting, 0, "at least 1"));
-            }
+        if self.feed_forward == 0 {
+            return Err(TrainError::setting("model.feed_forward", 0, "at least 1"));
+        }
+        if !(1..=1 << 20).contains(&self.context) {
+            return Err(TrainError::setting("model.context", self.context, "1 to 1048576"));
         }
         if !(self.rope_theta > 0.0 && self.rope_theta.is_finite()) {
             return Err(TrainError::setting("model.rope_theta", self.rope_theta, "above 0, such as 10000"));
@@ -151,11 +151,6 @@ impl ModelConfig {
         if !(1..=16).contains(&self.heads.n) {
             return Err(TrainError::setting("model.heads.n", self.heads.n, "1 to 16"));
         }
-        let taken = if self.heads.from_trunk { self.heads.n - 1 } else { 0 };
-        if self.layers <= taken {
-            let wanted = format!("more than {taken}, which the heads take");
-            return Err(TrainError::setting("model.layers", self.layers, wanted));
-        }
         if self.heads.from_trunk && self.heads.kind != HeadKind::Transformer {
             return Err(TrainError::setting(
                 "model.heads.from_trunk",
@@ -163,9 +158,95 @@ impl ModelConfig {
                 "only heads of kind transformer take layers",
             ));
         }
+        let taken = if self.heads.from_trunk { self.heads.n - 1 } else { 0 };
+        if self.layers <= taken {
+            let wanted = format!("more than {taken}, which the heads take");
+            return Err(TrainError::setting("model.layers", self.layers, wanted));
+        }
         if self.heads.recursive && self.heads.kind != HeadKind::Sequential {
             return Err(TrainError::setting("model.heads.recursive", true, "only heads of kind sequential"));
         }
         Ok(())
+    }
+
+    /// Weights of the trunk and the heads, of settings that fit each other; no model has to be made to know.
+    pub fn n_weights(&self) -> u128 {
+        let of = |n: usize| n as u128;
+        let (d, f, v) = (of(self.width), of(self.feed_forward), of(self.vocabulary));
+        let kv = of(self.kv_heads * self.head_dim());
+        let layer = 2 * d + d * (d + 2 * kv) + d * d + 3 * d * f;
+        let others = of(self.heads.n - 1);
+        let heads = match self.heads.kind {
+            HeadKind::Linear => others * d * d,
+            HeadKind::ResBlock => others * (d * d + d),
+            HeadKind::Transformer => others * layer,
+            HeadKind::Sequential if self.heads.recursive => others.min(1) * (layer + 2 * d * d + 3 * d),
+            HeadKind::Sequential => others * (layer + 2 * d * d + 3 * d),
+        };
+        let own = if self.heads.unembedding == Unembedding::Replicated { others * d * v } else { 0 };
+        let ends = d + d * v * if self.tied { 1 } else { 2 };
+        ends + of(self.trunk_layers()) * layer + heads + own
+    }
+
+    /// Checks that `memory` bytes hold the weights, their gradients and the optimiser's two moments.
+    pub fn check_memory(&self, memory: u64) -> Result<(), TrainError> {
+        let n = self.n_weights();
+        let needed = 16 * n;
+        if needed <= u128::from(memory) {
+            return Ok(());
+        }
+        let wanted = format!(
+            "{:.1} GB for them, their gradients and two moments, and this machine has {:.1}: fewer model.layers, or a smaller \
+             model.width, model.feed_forward or model.vocabulary",
+            needed as f64 / 1e9,
+            memory as f64 / 1e9
+        );
+        Err(TrainError::setting("model", format!("{n} weights"), wanted))
+    }
+}
+
+/// The machine's memory in bytes; all that can be where the system does not say.
+pub(crate) fn machine_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.map_or(u64::MAX, |n| n.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::model::Model;
+
+    #[test]
+    fn weights_are_counted_as_they_are_made() {
+        for kind in [HeadKind::Linear, HeadKind::ResBlock, HeadKind::Transformer, HeadKind::Sequential] {
+            for (n, tied, odd) in [(1, true, false), (3, false, true), (4, true, true), (4, false, false)] {
+                let unembedding = if odd { Unembedding::Replicated } else { Unembedding::Shared };
+                let from_trunk = odd && kind == HeadKind::Transformer;
+                let recursive = odd && kind == HeadKind::Sequential;
+                let config = ModelConfig {
+                    vocabulary: 50,
+                    width: 32,
+                    layers: 5,
+                    attention_heads: 2,
+                    kv_heads: 1,
+                    feed_forward: 48,
+                    context: 8,
+                    rope_theta: default_theta(),
+                    norm_eps: default_eps(),
+                    tied,
+                    heads: HeadsConfig { n, kind, unembedding, from_trunk, recursive, start: HeadStart::AsFirst },
+                };
+                let (_, params) = Model::new(&config, &Device::flex(), 1).unwrap();
+                let made: usize = params.iter().map(|(_, spec)| spec.len()).sum();
+                assert_eq!(config.n_weights(), made as u128, "{config:?}");
+                assert!(config.check_memory(16 * made as u64).is_ok());
+                let refused = config.check_memory(16 * made as u64 - 1).unwrap_err().to_string();
+                assert!(refused.starts_with(&format!("model = {made} weights: ")), "{refused}");
+            }
+        }
     }
 }

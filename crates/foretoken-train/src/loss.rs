@@ -65,9 +65,9 @@ impl LossConfig {
             false => Err(TrainError::setting(setting, value, "0 to 1")),
         };
         part("loss.late_from", self.late_from)?;
-        for lambda in [Some(self.lambda), self.late_lambda].into_iter().flatten() {
-            if !(lambda >= 0.0 && lambda.is_finite()) {
-                return Err(TrainError::setting("loss.lambda", lambda, "at least 0"));
+        for (setting, lambda) in [("loss.lambda", Some(self.lambda)), ("loss.late_lambda", self.late_lambda)] {
+            if let Some(lambda) = lambda.filter(|lambda| !(*lambda >= 0.0 && lambda.is_finite())) {
+                return Err(TrainError::setting(setting, lambda, "at least 0"));
             }
         }
         match &self.weights {
@@ -86,10 +86,31 @@ impl LossConfig {
             }
             _ => {}
         }
+        if !self.shares(n).1.is_finite() {
+            let value = format!("{:?}", self.weights);
+            return Err(TrainError::setting(
+                "loss.weights",
+                value,
+                "smaller numbers: their sum has no place in a float",
+            ));
+        }
         match self.curriculum {
             Curriculum::Static => Ok(()),
             Curriculum::Forward(until) | Curriculum::Reverse(until) => part("loss.curriculum", until),
         }
+    }
+
+    /// How heads 2 to `n` share lambda, and the sum of it.
+    fn shares(&self, n: usize) -> (Vec<f32>, f32) {
+        let shares: Vec<f32> = match &self.weights {
+            Weights::Uniform => vec![1.0; n - 1],
+            Weights::Geometric(ratio) => {
+                std::iter::successors(Some(1.0), |share| Some(share * ratio)).take(n - 1).collect()
+            }
+            Weights::Given(weights) => weights.clone(),
+        };
+        let total = shares.iter().sum();
+        (shares, total)
     }
 
     /// The weights of heads 1 to `n` at `progress` (0 to 1) of the run; a head of weight 0 is not computed.
@@ -98,14 +119,7 @@ impl LossConfig {
             Some(late) if progress >= self.late_from => late,
             _ => self.lambda,
         };
-        let mut shares: Vec<f32> = match &self.weights {
-            Weights::Uniform => vec![1.0; n - 1],
-            Weights::Geometric(ratio) => {
-                std::iter::successors(Some(1.0), |share| Some(share * ratio)).take(n - 1).collect()
-            }
-            Weights::Given(weights) => weights.clone(),
-        };
-        let total: f32 = shares.iter().sum();
+        let (mut shares, total) = self.shares(n);
         shares.iter_mut().for_each(|share| *share *= lambda / total);
         let stage = |until: f32| if until > 0.0 { (progress / until * n as f32) as usize } else { n };
         let active = match self.curriculum {
@@ -152,6 +166,7 @@ mod tests {
     fn settings_out_of_range_are_refused() {
         assert!(config(Weights::Given(vec![1.0]), Curriculum::Static).check(4).is_err());
         assert!(config(Weights::Geometric(-1.0), Curriculum::Static).check(4).is_err());
+        assert!(config(Weights::Geometric(1e30), Curriculum::Static).check(16).is_err());
         assert!(config(Weights::Uniform, Curriculum::Forward(2.0)).check(4).is_err());
         assert!(config(Weights::Given(vec![1.0, 0.0, 2.0]), Curriculum::Reverse(0.3)).check(4).is_ok());
     }

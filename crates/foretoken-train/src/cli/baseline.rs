@@ -33,8 +33,13 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     }
     let seen = match args.train_windows {
         Some(windows) => windows,
-        None => Trainer::open(&settings)?.n_steps() * (settings.run.windows * settings.run.accumulate) as u64,
+        None => Trainer::open_trained(&settings)?.n_steps() * (settings.run.windows * settings.run.accumulate) as u64,
     };
+    for (setting, value) in [("--windows", args.windows as u64), ("--train-windows", seen)] {
+        if value == 0 {
+            return Err(TrainError::setting(setting, 0, "at least 1"));
+        }
+    }
     let files = Prepared::in_folder(&settings.data.folder);
     let (n_bytes, figures) = baseline(&settings, &files, seen, args.windows)?;
     println!("order 16, {n_bytes} bytes");

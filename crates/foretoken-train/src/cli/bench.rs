@@ -12,7 +12,7 @@ use foretoken_train::optim::{Optimiser, OptimiserConfig};
 use foretoken_train::params::Gradients;
 use foretoken_train::rng::Rng;
 use foretoken_train::step::{gradients, gradients_at_once};
-use foretoken_train::trainer::{DeviceName, PrecisionName};
+use foretoken_train::trainer::{DeviceName, MOST_TOKENS, PrecisionName};
 
 /// Times training steps of one model on random tokens; the median of several.
 #[derive(clap::Args, Debug)]
@@ -92,6 +92,15 @@ enum Device {
 }
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
+    for (setting, value) in [("--windows", args.windows), ("--steps", args.steps), ("--width", args.width)] {
+        if value == 0 {
+            return Err(TrainError::setting(setting, 0, "at least 1"));
+        }
+    }
+    if args.windows.saturating_mul(args.context) > MOST_TOKENS {
+        let wanted = format!("with --context {} at most {} windows", args.context, MOST_TOKENS / args.context.max(1));
+        return Err(TrainError::setting("--windows", args.windows, wanted));
+    }
     let (device, mut ops) = match args.device {
         Device::Cpu => DeviceName::Cpu,
         Device::Cuda => DeviceName::Cuda,
@@ -105,8 +114,8 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         vocabulary: args.vocabulary,
         width: args.width,
         layers: args.layers,
-        attention_heads: args.width / 32,
-        kv_heads: args.width / 32,
+        attention_heads: (args.width / 32).max(1),
+        kv_heads: (args.width / 32).max(1),
         // Eight thirds of the width, so that a layer has 12 width^2 weights.
         feed_forward: (args.width * 8 / 3).next_multiple_of(2),
         context: args.context,

@@ -47,7 +47,14 @@ struct Figured<'a> {
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
-    let trainer = Trainer::open(&settings)?;
+    if args.windows == 0 {
+        return Err(TrainError::setting("--windows", 0, "at least 1"));
+    }
+    let longest = settings.model.context;
+    if args.texts > 0 && !(1..=longest).contains(&args.new) {
+        return Err(TrainError::setting("--new", args.new, format!("1 to {longest}, as model.context")));
+    }
+    let trainer = Trainer::open_trained(&settings)?;
     let n_heads = settings.model.heads.n;
     if args.joint && n_heads < 2 {
         return Err(TrainError::setting("model.heads.n", n_heads, "2 at least, for --joint"));

@@ -45,7 +45,7 @@ impl From<Type> for Storage {
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
-    let trainer = Trainer::open(&settings)?;
+    let trainer = Trainer::open_trained(&settings)?;
     let (model, params) = (trainer.model(), trainer.params());
     if args.output.extension().is_none_or(|extension| extension != "gguf") {
         to_huggingface(model, params, &args.output)?;

@@ -9,10 +9,13 @@ use foretoken_train::import::{MetaOptions, from_meta};
 use super::export::Type;
 
 /// Makes a GGUF file of a model in the layout of facebook/multi-token-prediction, its extra heads included.
+///
+/// `foretoken generate -m FILE "def f(x):"` then drafts with them. What is downloaded is made readable by two lines of
+/// Python: `from safetensors.torch import save_file` and `save_file(torch.load("consolidated.pth", map_location="cpu"),
+/// "consolidated.safetensors")`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The folder of `params.json` and `consolidated.safetensors`: the state dict of `consolidated.pth` as `torch.load` and
-    /// `safetensors.torch.save_file` give it.
+    /// The folder of `params.json` and `consolidated.safetensors`.
     folder: PathBuf,
     /// The GGUF file to write.
     output: PathBuf,
@@ -31,6 +34,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), TrainError> {
+    if args.context == 0 {
+        return Err(TrainError::setting("--context", 0, "at least 1"));
+    }
     let open = |path: &PathBuf| Gguf::open(path).map_err(|error| TrainError::file(path, error.to_string()));
     let tokenizer = args.tokenizer.as_ref().map(open).transpose()?;
     let options = MetaOptions {
@@ -41,6 +47,10 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     };
     let file = from_meta(&args.folder, options)?;
     file.write(&args.output).map_err(|error| TrainError::file(&args.output, error.to_string()))?;
-    println!("{}", args.output.display());
+    let written = open(&args.output)?;
+    let number =
+        |key| written.metadata().get_u32_or(key, 1).map_err(|error| TrainError::file(&args.output, error.to_string()));
+    let (heads, layers) = (number("foretoken.heads.count")?, number("llama.block_count")?);
+    println!("{}: {heads} heads, {layers} layers in the trunk and head 1", args.output.display());
     Ok(())
 }

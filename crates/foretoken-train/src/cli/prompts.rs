@@ -28,7 +28,17 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     let settings = Settings::read(&args.config)?;
     let held_out = TokenFile::open(&Prepared::in_folder(&settings.data.folder).held_out)?;
     let vocabulary = Vocabulary::in_folder(&settings.data.folder, settings.data.bpe)?;
+    if args.n == 0 {
+        return Err(TrainError::setting("--n", 0, "at least 1"));
+    }
     let prompts = function_prompts(&held_out, &vocabulary, args.n, args.max_bytes, args.seed)?;
+    if prompts.is_empty() {
+        let message = format!(
+            "no Python function with a docstring whose prompt has at most --max-bytes {} bytes",
+            args.max_bytes
+        );
+        return Err(TrainError::file(&Prepared::in_folder(&settings.data.folder).held_out, message));
+    }
     let lines: String =
         prompts.iter().map(|prompt| serde_json::to_string(prompt).expect("plain data") + "\n").collect();
     std::fs::write(&args.output, lines).map_err(TrainError::io("write", &args.output))?;

@@ -61,6 +61,13 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     bar.abandon();
     match outcome? {
         _ if !is_first => {}
+        Outcome::Finished if trainer.n_skipped() > 0 => {
+            let skipped = trainer.n_skipped();
+            eprintln!(
+                "finished; {skipped} of {} steps skipped: the loss or a gradient was not finite",
+                trainer.n_steps()
+            );
+        }
         Outcome::Finished => eprintln!("finished"),
         Outcome::Stopped => eprintln!("saved at step {}; the same command goes on", trainer.n_steps()),
     }

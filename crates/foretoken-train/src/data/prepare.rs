@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{Document, Shingles, Source, TokenWriter, Vocabulary, documents};
 use crate::TrainError;
 use crate::rng::Rng;
+use crate::trainer::write_atomically;
 
 /// Where the texts come from and what becomes of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,6 +167,7 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
             texts.entry(source).or_default().insert(document.name.clone(), hash);
         }
     }
+    split_is_whole(config, [train.len(), held.len()], all.len(), &left_out)?;
     let vocabulary = match config.bpe {
         None => Vocabulary::bytes(),
         Some(n) => Vocabulary::train(train.iter().copied(), n, &config.folder)?,
@@ -185,8 +187,35 @@ pub fn prepare(config: &DataConfig) -> Result<Recipe, TrainError> {
         texts,
     };
     let json = serde_json::to_string_pretty(&recipe).expect("a recipe is plain data");
-    std::fs::write(&files.recipe, json + "\n").map_err(TrainError::io("write", &files.recipe))?;
+    write_atomically(&files.recipe, (json + "\n").as_bytes())?;
     Ok(recipe)
+}
+
+/// Fails when there is nothing to train on or nothing held out, before anything is written.
+fn split_is_whole(
+    config: &DataConfig,
+    [train, held]: [usize; 2],
+    found: usize,
+    left_out: &BTreeMap<String, usize>,
+) -> Result<(), TrainError> {
+    if train + held == 0 {
+        let reasons: Vec<_> = left_out.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        let wanted = match found {
+            0 => "texts: no file with one of data.sources.extensions (written without a dot) is in any of the folders, or no \
+                  line in the .jsonl files"
+                .to_owned(),
+            _ => format!("some text that is kept; all {found} are left out: {}", reasons.join(", ")),
+        };
+        return Err(TrainError::setting("data.sources", format!("{} of them", config.sources.len()), wanted));
+    }
+    if train == 0 || held == 0 {
+        let all = if train == 0 { "all packages are held out" } else { "no package is held out" };
+        let wanted = format!(
+            "a share that leaves packages on both sides; {all}: another share, another data.seed or more packages"
+        );
+        return Err(TrainError::setting("data.held_out", config.held_out, wanted));
+    }
+    Ok(())
 }
 
 /// Whether a package is held out: by its name and the seed, so that adding sources moves no package.

@@ -5,11 +5,12 @@
 //! system's page cache keeps what is used. (A mapping would do the same and crash on a file that somebody truncates.)
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::TrainError;
+use crate::trainer::replace;
 
 const MAGIC: &[u8; 8] = b"FTTOKEN1";
 
@@ -46,18 +47,15 @@ impl TokenWriter {
         self.ends.len()
     }
 
-    /// Writes the file.
+    /// Writes the file, in place of an old one only when it is whole.
     pub fn write(&self, path: &Path) -> Result<(), TrainError> {
-        let write = || {
-            let mut out = BufWriter::new(File::create(path)?);
+        replace(path, |out| {
             out.write_all(MAGIC)?;
             out.write_all(&(self.tokens.len() as u64).to_le_bytes())?;
             out.write_all(&(self.ends.len() as u64).to_le_bytes())?;
             self.ends.iter().try_for_each(|end| out.write_all(&end.to_le_bytes()))?;
-            self.tokens.iter().try_for_each(|token| out.write_all(&token.to_le_bytes()))?;
-            out.flush()
-        };
-        write().map_err(TrainError::io("write", path))
+            self.tokens.iter().try_for_each(|token| out.write_all(&token.to_le_bytes()))
+        })
     }
 }
 

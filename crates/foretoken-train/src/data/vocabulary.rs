@@ -16,6 +16,7 @@ use tokenizers::{AddedToken, Tokenizer as PairFinder};
 
 use super::END_OF_TEXT;
 use crate::TrainError;
+use crate::trainer::write_atomically;
 
 /// The name of the file in the folder of the token files.
 const NAME: &str = "tokenizer.json";
@@ -64,7 +65,7 @@ impl Vocabulary {
             .build()
             .into();
         finder.train(&mut trainer, texts).map_err(wrong)?;
-        finder.save(&path, false).map_err(wrong)?;
+        write_atomically(&path, finder.to_string(false).map_err(wrong)?.as_bytes())?;
         Self::in_folder(folder, Some(n))
     }
 

@@ -62,7 +62,7 @@ fn logits(model: &Model, params: &Params, tokens: &[u32]) -> Vec<f32> {
 }
 
 /// A file in our engine.
-pub(crate) fn loaded(gguf: &Gguf) -> foretoken_model::Model {
+fn loaded(gguf: &Gguf) -> foretoken_model::Model {
     let options = LoadOptions {
         weights: Weights::AsStored,
         kv_type: KvType::F16,

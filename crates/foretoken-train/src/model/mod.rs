@@ -14,7 +14,7 @@ use foretoken_kernels::train::{AttentionShape, Rotary};
 
 use crate::TrainError;
 use crate::batch::Batch;
-use crate::config::{HeadKind, ModelConfig};
+use crate::config::{HeadKind, ModelConfig, machine_memory};
 use crate::ops::{AttentionInputs, Ops};
 use crate::params::{Group, Init, ParamId, Params};
 
@@ -62,9 +62,10 @@ pub fn rotary(n_tokens: usize, head_dim: usize, theta: f64) -> Rotary {
 }
 
 impl Model {
-    /// Makes a model's weights from a seed.
+    /// Makes a model's weights from a seed. Errors when the settings contradict each other or the machine's memory.
     pub fn new(config: &ModelConfig, device: &Device, seed: u64) -> Result<(Self, Params), TrainError> {
         config.check()?;
+        config.check_memory(machine_memory())?;
         let mut params = Params::new(device, seed);
         let [v, d] = [config.vocabulary, config.width];
         let deviation = 1.0 / (d as f64).sqrt();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::write_atomically;
 use crate::TrainError;
 use crate::step::HeadResult;
 
@@ -59,8 +60,10 @@ impl Log {
         let whole = old.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
         let entries: Vec<_> = whole.filter(|entry| entry.step <= step).collect();
         let kept: String = entries.iter().map(line_of).collect();
-        std::fs::write(&path, kept).map_err(TrainError::io("write", &path))?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(TrainError::io("open", &path))?;
+        if kept != old {
+            write_atomically(&path, kept.as_bytes())?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(TrainError::io("open", &path))?;
         Ok(Self { path, file, entries })
     }
 

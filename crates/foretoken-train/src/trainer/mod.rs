@@ -8,15 +8,15 @@ mod report;
 mod run;
 mod settings;
 
-pub(crate) use checkpoint::write_atomically;
 pub use checkpoint::{Checkpoint, CheckpointFile};
+pub(crate) use checkpoint::{replace, write_atomically};
 pub use claim::Claim;
 pub use log::{Entry, Log};
 #[cfg(feature = "mpi")]
 pub use peers::Mpi;
 pub use peers::{Alone, Peers};
 pub use run::{Outcome, Trainer, train};
-pub use settings::{DeviceName, PrecisionName, RunConfig, Settings};
+pub use settings::{DeviceName, MOST_TOKENS, PrecisionName, RunConfig, Settings};
 
 #[cfg(test)]
 mod tests;

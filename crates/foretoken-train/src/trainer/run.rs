@@ -46,6 +46,16 @@ impl Trainer {
         Self::open_among(settings, Box::new(Alone))
     }
 
+    /// A run that has a checkpoint, to be measured or exported.
+    pub fn open_trained(settings: &Settings) -> Result<Self, TrainError> {
+        let folder = &settings.run.folder;
+        if !CheckpointFile::in_folder(folder).exists() {
+            let wanted = "a folder with a checkpoint; `foretoken-train train` makes one";
+            return Err(TrainError::setting("run.folder", folder.display(), wanted));
+        }
+        Self::open(settings)
+    }
+
     /// The same run, shared among processes, each of which takes some of a step's batches.
     pub fn open_among(settings: &Settings, peers: Box<dyn Peers>) -> Result<Self, TrainError> {
         settings.check()?;
@@ -56,6 +66,10 @@ impl Trainer {
         let (device, ops) = settings.run.device.open(settings.run.precision)?;
         let files = Prepared::in_folder(&settings.data.folder);
         let (context, n_heads) = (settings.model.context, settings.model.heads.n);
+        if !files.train.exists() || !files.held_out.exists() {
+            let wanted = "a folder with train.tokens and held-out.tokens; `foretoken-train prepare` makes them";
+            return Err(TrainError::setting("data.folder", settings.data.folder.display(), wanted));
+        }
         let [train, held_out] = [TokenFile::open(&files.train)?, TokenFile::open(&files.held_out)?];
         for file in [&train, &held_out] {
             file.check_below(settings.model.vocabulary)?;
@@ -68,7 +82,7 @@ impl Trainer {
         let checkpoint = CheckpointFile::in_folder(folder);
         let mut optimiser = Optimiser::new(&params);
         let state = match checkpoint.exists() {
-            true => checkpoint.load(&mut params, Some(&mut optimiser))?,
+            true => checkpoint.load(&settings.model, &mut params, Some(&mut optimiser))?,
             false => Checkpoint::default(),
         };
         let settings = settings.clone();
@@ -204,7 +218,7 @@ impl Trainer {
         if !self.is_first() {
             return Ok(());
         }
-        self.checkpoint.save(self.state, &self.params, &self.optimiser)
+        self.checkpoint.save(self.state, &self.settings.model, &self.params, &self.optimiser)
     }
 }
 

@@ -134,7 +134,10 @@ impl DeviceName {
 }
 
 /// Tokens that go through the model at a time at most. Their hidden states alone are gigabytes then.
-const MOST_TOKENS: usize = 1 << 22;
+pub const MOST_TOKENS: usize = 1 << 22;
+
+/// Tokens of a step at most: a thousand times as many as go through the model at a time.
+const MOST_TOKENS_A_STEP: u64 = 1 << 32;
 
 impl Settings {
     /// Reads and checks a TOML file.
@@ -153,7 +156,13 @@ impl Settings {
         self.optimiser.check()?;
         self.data.check(self.model.vocabulary)?;
         let run = &self.run;
+        for (setting, folder) in [("run.folder", &run.folder), ("data.folder", &self.data.folder)] {
+            if folder.as_os_str().is_empty() {
+                return Err(TrainError::setting(setting, "\"\"", "a folder's path"));
+            }
+        }
         let counts = [
+            ("run.steps", run.steps),
             ("run.windows", run.windows as u64),
             ("run.accumulate", run.accumulate as u64),
             ("run.log_every", run.log_every),
@@ -173,6 +182,23 @@ impl Settings {
                 MOST_TOKENS / self.model.context
             );
             return Err(TrainError::setting("run.windows", run.windows, wanted));
+        }
+        let per_step = (run.windows * self.model.context) as u64;
+        if per_step.checked_mul(run.accumulate as u64).is_none_or(|tokens| tokens > MOST_TOKENS_A_STEP) {
+            let wanted = format!(
+                "at most {}: a step learns from {MOST_TOKENS_A_STEP} tokens at most",
+                MOST_TOKENS_A_STEP / per_step
+            );
+            return Err(TrainError::setting("run.accumulate", run.accumulate, wanted));
+        }
+        if run.steps.checked_mul(self.tokens_per_step()).is_none() {
+            let wanted =
+                format!("at most {}: the tokens of the run have to be countable", u64::MAX / self.tokens_per_step());
+            return Err(TrainError::setting("run.steps", run.steps, wanted));
+        }
+        if run.evaluate_every > 0 && run.evaluate_windows == 0 {
+            let wanted = "at least 1, or run.evaluate_every = 0 for no evaluations";
+            return Err(TrainError::setting("run.evaluate_windows", 0, wanted));
         }
         Ok(())
     }

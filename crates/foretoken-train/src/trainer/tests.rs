@@ -250,7 +250,7 @@ fn checkpoints_of_other_models_and_broken_ones_are_refused() {
         std::fs::write(file.path(), &bytes[..cut]).unwrap();
         let mut params = trainer.params().clone();
         let mut optimiser = Optimiser::new(&params);
-        assert!(file.load(&mut params, Some(&mut optimiser)).is_err(), "{cut} bytes");
+        assert!(file.load(&settings.model, &mut params, Some(&mut optimiser)).is_err(), "{cut} bytes");
     }
 }
 
