@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use foretoken_train::TrainError;
 use foretoken_train::data::Vocabulary;
-use foretoken_train::export::{Storage, to_gguf, to_huggingface};
+use foretoken_train::export::{Storage, to_gguf, to_huggingface, write_gguf};
 use foretoken_train::trainer::{Settings, Trainer};
 
 /// Writes the run's checkpoint in a format that other programs load.
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
             return Err(TrainError::setting("model.vocabulary", settings.model.vocabulary, wanted));
         }
         let file = to_gguf(model, params, &vocabulary, &args.name, args.r#type.into(), !args.trunk_only);
-        file.write(&args.output).map_err(|error| TrainError::file(&args.output, error.to_string()))?;
+        write_gguf(&file, &args.output)?;
     }
     println!("{} from step {}", args.output.display(), trainer.n_steps());
     Ok(())

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use foretoken_formats::gguf::Gguf;
 use foretoken_train::TrainError;
+use foretoken_train::export::write_gguf;
 use foretoken_train::import::{MetaOptions, from_meta};
 
 use super::export::Type;
@@ -46,7 +47,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
         tokenizer: tokenizer.as_ref(),
     };
     let file = from_meta(&args.folder, options)?;
-    file.write(&args.output).map_err(|error| TrainError::file(&args.output, error.to_string()))?;
+    write_gguf(&file, &args.output)?;
     let written = open(&args.output)?;
     let number =
         |key| written.metadata().get_u32_or(key, 1).map_err(|error| TrainError::file(&args.output, error.to_string()));

@@ -6,10 +6,22 @@ mod gguf;
 mod huggingface;
 mod weights;
 
+use std::path::Path;
+
+use foretoken_formats::gguf::GgufWriter;
+
+use crate::TrainError;
+use crate::trainer::replace;
+
 pub(crate) use gguf::{Sizes, Tensors};
 pub use gguf::{Storage, to_gguf};
 pub use huggingface::to_huggingface;
 pub(crate) use weights::Weight;
 
+/// Writes a GGUF file, in place of an old one only when it is whole.
+pub fn write_gguf(file: &GgufWriter, path: &Path) -> Result<(), TrainError> {
+    replace(path, |out| file.write_to(out))
+}
+
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

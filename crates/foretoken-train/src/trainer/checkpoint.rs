@@ -187,12 +187,14 @@ pub(crate) fn replace(
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), TrainError> {
     let beside = path.with_extension("partial");
+    // The parent of a name alone is empty.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || {
         let mut file = BufWriter::new(File::create(&beside)?);
         content(&mut file)?;
         file.into_inner()?.sync_all()?;
         std::fs::rename(&beside, path)?;
-        File::open(path.parent().expect("a file lies in a folder"))?.sync_all()
+        File::open(folder)?.sync_all()
     };
     write().map_err(|error| {
         let _ = std::fs::remove_file(&beside);
