@@ -98,17 +98,18 @@ impl Beside {
 /// The form in which a draft model is read fastest. Four bits guess nearly as well as more: of a model that gets a fifth smaller
 /// they cost less time than they lose guesses.
 fn smaller(draft: &ModelFile, kv_type: KvType) -> Weights {
-    let weigh = |weights| Footprint::of(draft.gguf(), draft.hyper(), weights, kv_type);
-    let read = |footprint: Footprint| footprint.trunk_bytes + footprint.head_bytes;
-    let (as_stored, in_four_bits) = (read(weigh(Weights::AsStored)), read(weigh(Weights::Q4_0)));
+    let [as_stored, in_four_bits] = [Weights::AsStored, Weights::Q4_0].map(|weights| {
+        let Footprint { trunk_bytes, head_bytes, .. } = draft.footprint(weights, kv_type);
+        trunk_bytes + head_bytes
+    });
     if in_four_bits * 5 <= as_stored * 4 { Weights::Q4_0 } else { Weights::AsStored }
 }
 
 /// The form in which the target drafts for itself, if it would be smaller than the one that writes.
 fn requantised(target: &ModelFile, options: &EngineOptions<'_>) -> Result<Option<Weights>, EngineError> {
     let Some(weights) = options.draft_requant else { return Ok(None) };
-    let bytes = |weights| Footprint::of(target.gguf(), target.hyper(), weights, options.kv_type).packed_bytes;
-    let (own, drafting) = (bytes(options.weights), bytes(weights));
+    let [own, drafting] =
+        [options.weights, weights].map(|weights| target.footprint(weights, options.kv_type).packed_bytes);
     if drafting >= own {
         let wanted =
             format!("left out: the model has {} MB of weights as it is, and would have {}", own >> 20, drafting >> 20);
@@ -137,7 +138,7 @@ fn companion(
     let model = Model::load(file.gguf(), &load)?;
     let n_tokens = target.context_size() + DRAFT_ROOM;
     let cache = model.cache(n_tokens)?;
-    let footprint = Footprint::of(file.gguf(), file.hyper(), weights, options.kv_type);
+    let footprint = file.footprint(weights, options.kv_type);
     let bytes = footprint.packed_bytes + footprint.kv_bytes_per_token * n_tokens as u64;
     let cost = footprint.draft_cost(options.isa, target.threads(), weights);
     Ok((Companion::new(model, cache, options.prompt_rows, bytes as usize), cost))

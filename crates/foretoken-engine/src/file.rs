@@ -9,9 +9,10 @@ use foretoken_decode::constraint::Constraint;
 use foretoken_formats::chat::{ChatTemplate, Conversation, Message};
 use foretoken_formats::gguf::Gguf;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
-use foretoken_model::Hyper;
+use foretoken_model::{Hyper, KvType, Weights};
 
 use crate::error::EngineError;
+use crate::footprint::Footprint;
 use crate::grammar::{Compiler, Grammar};
 use crate::infill::{self, Infill};
 use crate::load::DEFAULT_CONTEXT;
@@ -63,6 +64,11 @@ impl ModelFile {
     /// The model's sizes.
     pub fn hyper(&self) -> &Hyper {
         &self.hyper
+    }
+
+    /// What the model weighs when it is kept so.
+    pub fn footprint(&self, weights: Weights, kv_type: KvType) -> Footprint {
+        Footprint::of(&self.gguf, &self.hyper, weights, kv_type)
     }
 
     /// The model's vocabulary.

@@ -9,7 +9,6 @@ use foretoken_model::{KvType, Weights};
 use crate::by_text::SharedTokens;
 use crate::error::EngineError;
 use crate::file::ModelFile;
-use crate::footprint::Footprint;
 
 /// A draft model of another vocabulary has at least this share of its tokens in common with the target.
 const LEAST_SHARE: f64 = 0.1;
@@ -25,8 +24,7 @@ pub(crate) enum Pair {
 impl Pair {
     /// Compares two files; an error says why `draft` cannot draft for `target`.
     pub fn of(target: &ModelFile, draft: &ModelFile) -> Result<Self, EngineError> {
-        let weight = |file: &ModelFile| Footprint::of(file.gguf(), file.hyper(), Weights::AsStored, KvType::F16);
-        let (ours, theirs) = (weight(target).packed_bytes, weight(draft).packed_bytes);
+        let [ours, theirs] = [target, draft].map(|file| file.footprint(Weights::AsStored, KvType::F16).packed_bytes);
         let path = draft.path().map_or_else(|| draft.name().into(), Path::to_owned);
         let refused = |reason: String| Err(EngineError::Draft { model: path.clone(), reason });
         let place = |file: &ModelFile| file.path().and_then(|path| path.canonicalize().ok());
