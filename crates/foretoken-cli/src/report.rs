@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use foretoken_engine::{Engine, Finish, Outcome};
+use foretoken_engine::{Engine, Finish, Outcome, troubles};
 
 use crate::error::CliError;
 
@@ -67,6 +67,11 @@ pub fn details(outcome: &Outcome, engine: &Engine) -> String {
     if !outcome.acceptance_by_depth.is_empty() {
         let shares: Vec<_> = outcome.acceptance_by_depth.iter().map(|share| format!("{share:.2}")).collect();
         let _ = writeln!(text, "accepted by depth: {}", shares.join(" "));
+    }
+    for stats in engine.drafter_stats() {
+        for (reason, times) in troubles(stats) {
+            let _ = writeln!(text, "{}: left out {times} times: {reason}", stats.name);
+        }
     }
     let costs: Vec<_> = [1, 2, 3, 4, 8, 16].map(|n| format!("{n}: {:.1}", engine.cost_table().trunk(n) * 1e3)).into();
     let _ = writeln!(text, "a pass of n rows takes, without the output head, in ms: {}", costs.join(", "));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foretoken_decode::budget::{CostModel, CostTable};
 use foretoken_decode::drafters::Drafter;
 use foretoken_decode::target::Target;
-use foretoken_decode::{Clock, Decoder, DecoderOptions, Detokenize, Recorder, TokenId};
+use foretoken_decode::{Clock, Decoder, DecoderOptions, Detokenize, DrafterStats, Recorder, TokenId};
 use foretoken_formats::tokenizer::Tokenizer;
 use foretoken_kernels::Isa;
 use foretoken_model::{KvType, Model, Weights};
@@ -191,6 +191,11 @@ impl Engine {
     /// What the model weighs.
     pub fn footprint(&self) -> &Footprint {
         &self.footprint
+    }
+
+    /// What came of each drafter, in the order of [`Self::drafters`].
+    pub fn drafter_stats(&self) -> impl Iterator<Item = &DrafterStats> {
+        self.scheduler.drafter_stats()
     }
 
     /// Bytes that the drafters hold now: their tables, and models with a full context of each.

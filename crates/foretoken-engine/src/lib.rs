@@ -17,6 +17,7 @@ mod pair;
 mod request;
 mod scheduler;
 mod seed;
+mod trouble;
 
 pub use engine::{Engine, EngineOptions, TokenText};
 pub use error::EngineError;
@@ -29,6 +30,7 @@ pub use method::Method;
 pub use request::{Event, Finish, Outcome, Request};
 pub use scheduler::{Scheduler, WallClock};
 pub use seed::draw as draw_seed;
+pub use trouble::troubles;
 
 pub use foretoken_decode::acceptors::AcceptorKind;
 pub use foretoken_decode::{DraftPolicy, Load, RequestError, RequestId, TokenId};

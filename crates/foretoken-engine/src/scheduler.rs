@@ -9,12 +9,13 @@ use foretoken_decode::acceptors::AcceptorKind;
 use foretoken_decode::budget::{CostModel, CostTable, SharedAcceptance};
 use foretoken_decode::target::{Target, TargetError};
 use foretoken_decode::{
-    self as decode, Clock, Decoder, Detokenize, FinishReason, Load, RequestError, RequestId, TokenId,
+    self as decode, Clock, Decoder, Detokenize, DrafterStats, FinishReason, Load, RequestError, RequestId, TokenId,
 };
 
 use crate::error::EngineError;
 use crate::request::{Event, Finish, Outcome, Request};
 use crate::seed;
+use crate::trouble::Told;
 
 /// Time since it was made. No other part of the engine, and none of the crates below it, reads a clock.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,7 @@ pub struct Scheduler<T: Target, D> {
     clock: WallClock,
     end_tokens: Arc<[TokenId]>,
     active: HashMap<RequestId, Active>,
+    told: Told,
 }
 
 /// A request under way.
@@ -61,7 +63,7 @@ struct Active {
 impl<T: Target, D: Detokenize> Scheduler<T, D> {
     /// A scheduler over a decoder made with the same clock. `end_tokens` end every text unless a request ignores them.
     pub fn new(decoder: Decoder<T, D, WallClock>, clock: WallClock, end_tokens: Arc<[TokenId]>) -> Self {
-        Self { decoder, clock, end_tokens, active: HashMap::new() }
+        Self { decoder, clock, end_tokens, active: HashMap::new(), told: Told::default() }
     }
 
     /// Takes a request in. It runs from the next step on, or when those before it have made room.
@@ -93,12 +95,12 @@ impl<T: Target, D: Detokenize> Scheduler<T, D> {
 
     /// One pass over every request that fits, and what it brought; false when there is nothing to do.
     pub fn step(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool, TargetError> {
-        let Self { decoder, clock, active, .. } = self;
+        let Self { decoder, clock, active, told, .. } = self;
         let begun = clock.now();
         for (&id, _) in active.iter().filter(|(_, state)| state.is_late(begun)) {
             decoder.cancel(id);
         }
-        decoder.step(&mut |event| {
+        let more = decoder.step(&mut |event| {
             let request = event.request;
             let state = active.get_mut(&request).expect("every request of the decoder is here");
             state.advance(&event, begun, clock);
@@ -116,7 +118,9 @@ impl<T: Target, D: Detokenize> Scheduler<T, D> {
                 let outcome = Box::new(state.outcome(&event, reason, begun, clock.now()));
                 sink(Event::Finished { request, outcome });
             }
-        })
+        })?;
+        told.warn(decoder.drafter_stats());
+        Ok(more)
     }
 
     /// Runs a request to its end. `on_event` sees every event (of other requests too, when there are some) and may take
@@ -155,6 +159,11 @@ impl<T: Target, D: Detokenize> Scheduler<T, D> {
     /// What passes cost, as far as is known.
     pub fn cost_table(&self) -> &CostTable {
         self.decoder.budget().cost.table()
+    }
+
+    /// What came of each drafter, in the order of their sources.
+    pub fn drafter_stats(&self) -> impl Iterator<Item = &DrafterStats> {
+        self.decoder.drafter_stats()
     }
 
     /// Names of the drafters, by their place in the decoder's list.
