@@ -1,11 +1,11 @@
-//! Colours on a terminal: one for each drafter, in the order of the HTML report's.
+//! Colours on a terminal: one for each drafter.
 
 use std::env;
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// Numbers in the palette of 256, readable on dark and light.
-const COLOURS: [u8; 7] = [33, 208, 35, 170, 178, 203, 99];
+/// Numbers in the palette of 256, readable on dark and light. Those that `auto` asks are easiest to tell apart.
+const COLOURS: [u8; 11] = [33, 208, 35, 170, 203, 37, 130, 178, 62, 99, 100];
 
 /// Whether text written to `stream` is coloured: on a terminal, unless `NO_COLOR` is set (<https://no-color.org>) or the
 /// terminal knows no colours.
@@ -32,12 +32,24 @@ pub fn paint(source: u8, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use foretoken_engine::Method;
+
     use super::*;
+
+    #[test]
+    fn those_that_draft_together_look_different() {
+        let together = ["suffix", "recycle", "grammar", "mtp", "draft_model", "requantised"];
+        let source = |name: &str| 1 + Method::names().position(|other| other == name).expect("a drafter");
+        let colours = together.map(|name| paint(source(name) as u8, "a"));
+        assert_eq!(BTreeSet::from(colours).len(), together.len());
+    }
 
     #[test]
     fn colours_end_with_the_line() {
         assert_eq!(paint(0, "a\nb"), "a\nb");
         assert_eq!(paint(1, "a\n\nb"), "\x1b[38;5;33ma\x1b[0m\n\n\x1b[38;5;33mb\x1b[0m");
-        assert_eq!(paint(8, "a"), paint(1, "a"));
+        assert_eq!(paint(12, "a"), paint(1, "a"));
     }
 }

@@ -25,4 +25,4 @@ pub use page::Page;
 pub use xy::{Series, Xy};
 
 /// Colours that series may have, by index: the page's style knows one for light and one for dark of each.
-pub const COLOURS: usize = 8;
+pub const COLOURS: usize = 12;

@@ -16,7 +16,7 @@ const POINTS: usize = 200;
 pub fn page(trace: &Trace, all: &Analysis) -> Page {
     let header = &trace.header;
     let about = format!(
-        "{} tokens in {} passes after the prompt's, drafting by {}, on {} with {} threads",
+        "{} tokens in {} passes after the prompt's, drafting by {}, on {}, threads: {}",
         all.tokens, all.passes, header.draft, header.machine.cpu, header.machine.threads
     );
     let mut page = Page::new(&format!("How {} wrote this", header.model), &about);
