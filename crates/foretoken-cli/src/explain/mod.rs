@@ -4,7 +4,6 @@ mod html;
 mod terminal;
 mod tokens;
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +15,7 @@ use crate::colour;
 use crate::error::CliError;
 use crate::output;
 use crate::trace;
+use crate::whole::{Kind, WholeFile};
 
 /// Show where a text's tokens came from, and where the time went
 ///
@@ -24,7 +24,7 @@ use crate::trace;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    /// The trace
+    /// The trace; of a program that was killed, FILE.part
     trace: PathBuf,
 
     /// Write a report with charts and every pass to one HTML file, which needs nothing else
@@ -47,8 +47,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let trace = trace::read(&args.trace)?;
     let analysis = Analysis::of(&trace.passes, trace.header.drafters.len());
     if let Some(path) = &args.html {
-        let page = html::page(&trace, &analysis).render();
-        fs::write(path, page).map_err(|error| CliError::File { action: "write", path: path.clone(), error })?;
+        let mut page = WholeFile::create(path, Kind::Page)?;
+        page.write(html::page(&trace, &analysis).render().as_bytes())?;
+        page.finish()?;
         output::note(format_args!("wrote {}", path.display()));
     }
     if args.json {

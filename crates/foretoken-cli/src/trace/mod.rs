@@ -8,9 +8,7 @@ pub use format::{Header, VERSION};
 pub use read::tests;
 pub use read::{Trace, read};
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken_decode::{PassTrace, Recorder};
@@ -18,24 +16,25 @@ use foretoken_formats::tokenizer::Tokenizer;
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::whole::{Kind, WholeFile};
 use format::PassLine;
 
-/// A file with one JSON object for every pass, each there as soon as the pass is done, however the program ends.
+/// A file with one JSON object for every pass, each there as soon as the pass is done: what is killed leaves them in
+/// `FILE.part`.
 ///
 /// Clones write to the same file.
 #[derive(Clone)]
 pub struct TraceFile {
-    path: PathBuf,
     tokenizer: Arc<Tokenizer>,
-    /// The first error ends the trace: one with holes would mislead.
-    file: Arc<Mutex<io::Result<File>>>,
+    /// The first error ends the trace, since one with holes would mislead; `None` when it is finished.
+    file: Arc<Mutex<Option<Result<WholeFile, CliError>>>>,
 }
 
 impl TraceFile {
-    /// Creates or empties the file. The header is due before the first pass.
+    /// Begins the file. The header is due before the first pass.
     pub fn create(path: &Path, tokenizer: &Arc<Tokenizer>) -> Result<Self, CliError> {
-        let file = File::create(path).map_err(|error| CliError::File { action: "write", path: path.into(), error })?;
-        Ok(Self { path: path.into(), tokenizer: tokenizer.clone(), file: Arc::new(Mutex::new(Ok(file))) })
+        let file = WholeFile::create(path, Kind::Trace)?;
+        Ok(Self { tokenizer: tokenizer.clone(), file: Arc::new(Mutex::new(Some(Ok(file)))) })
     }
 
     /// Writes the first line.
@@ -43,13 +42,10 @@ impl TraceFile {
         self.write(header);
     }
 
-    /// Fails when a line could not be written.
-    pub fn check(&self) -> Result<(), CliError> {
-        let error = match &*self.file.lock().unwrap_or_else(PoisonError::into_inner) {
-            Ok(_) => return Ok(()),
-            Err(error) => io::Error::new(error.kind(), error.to_string()),
-        };
-        Err(CliError::File { action: "write", path: self.path.clone(), error })
+    /// Gives the file its name; fails when a line could not be written.
+    pub fn finish(&self) -> Result<(), CliError> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        file.map_or(Ok(()), |file| file?.finish())
     }
 
     fn write(&self, value: &impl Serialize) {
@@ -57,10 +53,10 @@ impl TraceFile {
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk shall not end the text.
-        if let Ok(open) = &mut *file
-            && let Err(error) = open.write_all(line.as_bytes())
+        if let Some(Ok(open)) = &mut *file
+            && let Err(error) = open.write(line.as_bytes())
         {
-            *file = Err(error);
+            *file = Some(Err(error));
         }
     }
 }

@@ -6,15 +6,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use foretoken_decode::{PassTrace, TokenId};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::format::{Header, PassLine, VERSION};
 use crate::error::CliError;
+use crate::output;
 
 /// A line of more bytes was not written by us.
 const MAX_LINE: u64 = 64 << 20;
 
-/// A whole trace.
+/// A trace.
 #[derive(Debug)]
 pub struct Trace {
     /// The first line.
@@ -25,7 +26,7 @@ pub struct Trace {
     pub texts: HashMap<TokenId, Vec<u8>>,
 }
 
-/// Reads a trace file.
+/// Reads a trace file. A pass that the program that wrote it did not get to the end of is left out, and said.
 pub fn read(path: &Path) -> Result<Trace, CliError> {
     let failed = |error| CliError::File { action: "read", path: path.into(), error };
     let bad = |number: usize, found: String| CliError::BadFile {
@@ -44,10 +45,13 @@ pub fn read(path: &Path) -> Result<Trace, CliError> {
         if line.len() as u64 > MAX_LINE {
             return Err(bad(number, format!("more than {} MB", MAX_LINE >> 20)));
         }
-        let line = line.strip_suffix(b"\n").unwrap_or(&line);
-        match &mut trace {
-            None => trace = Some(begin(line).map_err(|found| bad(number, found))?),
-            Some(trace) => trace.push(line).map_err(|found| bad(number, found))?,
+        let whole = line.strip_suffix(b"\n");
+        match (&mut trace, whole.unwrap_or(&line)) {
+            (None, line) => trace = Some(begin(line).map_err(|found| bad(number, found))?),
+            (Some(_), line) if whole.is_none() && breaks_off(line) => {
+                output::note(format_args!("line {number} breaks off: whoever wrote the trace was stopped there"));
+            }
+            (Some(trace), line) => trace.push(line).map_err(|found| bad(number, found))?,
         }
     }
     trace.ok_or_else(|| bad(1, "the file is empty".into()))
@@ -76,12 +80,13 @@ impl Trace {
     }
 }
 
+fn breaks_off(line: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(line).is_err_and(|error| error.is_eof())
+}
+
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|error| match error.is_eof() {
-        true => "it breaks off in the middle: was the program that wrote it stopped?".into(),
-        // The line within the line is always 1.
-        false => error.to_string().replace(" at line 1 column", ", at column"),
-    })
+    // The line within the line is always 1.
+    serde_json::from_slice(line).map_err(|error| error.to_string().replace(" at line 1 column", ", at column"))
 }
 
 #[cfg(test)]
@@ -187,6 +192,17 @@ pub mod tests {
     }
 
     #[test]
+    fn what_was_stopped_is_read_up_to_there() {
+        let written = trace();
+        let text = lines(&written).join("\n") + "\n";
+        for cut in [1, 2, 30] {
+            let read = read_text(&text[..text.len() - cut]).unwrap();
+            let whole = written.passes.len() - usize::from(cut > 1);
+            assert_eq!(read.passes, written.passes[..whole], "without the last {cut} bytes");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let good = lines(&trace());
         let refused = |text: String, words: &[&str]| {
@@ -197,7 +213,7 @@ pub mod tests {
         refused("{\"a\": 1}".into(), &["line 1", "not the header", "foretoken_trace"]);
         refused(good[0].replace("\"foretoken_trace\":1", "\"foretoken_trace\":9"), &["line 1", "version 9"]);
         let with = |line: &str| format!("{}\n{}\n{line}\n", good[0], good[1]);
-        refused(with(&good[4][..good[4].len() / 2]), &["line 3", "breaks off"]);
+        refused(with(&good[4][..good[4].len() / 2]), &["line 3", "EOF"]);
         refused(with("[]"), &["line 3", "PassLine"]);
         refused(with(""), &["line 3"]);
         refused(with(&good[4].replace("\"verify_ms\":", "\"verify_ms\":-")), &["line 3", "verify_ms is -"]);

@@ -2,7 +2,6 @@
 
 mod costs;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +19,7 @@ use crate::output;
 use crate::profile::{ModelId, Profile};
 use crate::progress;
 use crate::report;
+use crate::whole::{Kind, WholeFile};
 
 /// Measure a profile for --profile: what passes cost here, and how often guesses come true on your kind of prompts
 ///
@@ -33,9 +33,6 @@ pub struct Args {
     #[arg(value_name = "MODEL")]
     name: Option<String>,
 
-    #[command(flatten)]
-    model: ModelOptions,
-
     /// One JSON object a line: {"prompt": ...} or {"turns": [...]}
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
@@ -48,9 +45,6 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value_t = Method::Auto)]
     draft: Method,
 
-    #[command(flatten)]
-    models: DraftModels,
-
     /// Most tokens of an answer
     #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one)]
     max_tokens: usize,
@@ -60,8 +54,14 @@ pub struct Args {
     limit: Option<usize>,
 
     /// As your requests will have it
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.0)]
     temperature: f32,
+
+    #[command(flatten)]
+    model: ModelOptions,
+
+    #[command(flatten)]
+    models: DraftModels,
 }
 
 const EXAMPLES: &str = "\
@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let model_options = ModelOptions { model: args.name.clone().or(args.model.model.clone()), ..args.model.clone() };
     let file = model_options.open()?;
     let requests = requests(args, &file)?;
+    let mut out = WholeFile::create(&args.out, Kind::Profile)?;
     let draft = DraftOptions {
         draft: args.draft.clone(),
         models: args.models.clone(),
@@ -109,7 +110,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let machine = Machine::here(engine.isa(), engine.threads());
     let profile = Profile::new(model, machine, table, acceptance);
     let text = serde_json::to_string_pretty(&profile).expect("a profile has string keys and finite numbers") + "\n";
-    fs::write(&args.out, text).map_err(|error| CliError::File { action: "write", path: args.out.clone(), error })?;
+    out.write(text.as_bytes())?;
+    out.finish()?;
     output::line(found.words(kept))?;
     output::line(format_args!("wrote {}; use it with --profile", args.out.display()))?;
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,6 @@ mod measure;
 mod summary;
 mod table;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +19,7 @@ use crate::machine::Machine;
 use crate::options::{DraftModels, DraftOptions, ModelOptions, at_least_one};
 use crate::output;
 use crate::structure::{AcceptanceOptions, StructureOptions};
+use crate::whole::{Kind, WholeFile};
 use cells::{Cell, cells};
 pub use measure::Passes;
 use measure::{Measured, Run};
@@ -35,9 +35,6 @@ use measure::{Measured, Run};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    #[command(flatten)]
-    model: ModelOptions,
-
     /// One JSON object a line: {"category": ..., "prompt": ...} or {"category": ..., "turns": [...]}, perhaps with the JSON
     /// "schema" of the answer
     #[arg(long, value_name = "FILE")]
@@ -46,9 +43,6 @@ pub struct Args {
     /// Methods to compare, separated by commas; plain decoding (none) is always among them
     #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "auto")]
     draft: Vec<Method>,
-
-    #[command(flatten)]
-    models: DraftModels,
 
     /// Check this many guesses every pass, whether or not they pay; several, separated by commas, are compared
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = at_least_one)]
@@ -67,7 +61,7 @@ pub struct Args {
     max_tokens: usize,
 
     /// 0 always takes the likeliest token; several, separated by commas, are compared
-    #[arg(long, value_delimiter = ',', default_value = "0", allow_negative_numbers = true)]
+    #[arg(long, value_delimiter = ',', default_value = "0")]
     temperature: Vec<f32>,
 
     /// Answer at most this many prompts of each category, spread over the file
@@ -87,12 +81,6 @@ pub struct Args {
     #[arg(long, conflicts_with = "repeats")]
     remember: bool,
 
-    #[command(flatten)]
-    structure: StructureOptions,
-
-    #[command(flatten)]
-    acceptance: AcceptanceOptions,
-
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -100,6 +88,18 @@ pub struct Args {
     /// Write a report with charts to one HTML file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    #[command(flatten)]
+    model: ModelOptions,
+
+    #[command(flatten)]
+    models: DraftModels,
+
+    #[command(flatten)]
+    structure: StructureOptions,
+
+    #[command(flatten)]
+    acceptance: AcceptanceOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -130,7 +130,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         profile: args.profile.clone(),
     };
     let file = args.model.open()?;
+    args.draft.iter().try_for_each(|method| args.models.check(method, &file))?;
     let questions = questions(args, &cells, &file, prompts)?;
+    let page = args.html.as_deref().map(|path| WholeFile::create(path, Kind::Page)).transpose()?;
     let mut engine = args.model.load(file, &draft, Some(Box::new(passes.clone())))?;
 
     let Measured { runs, memory, interrupted } = measure::measure(args, &mut engine, &questions, &cells, &passes)?;
@@ -138,9 +140,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let drafters = engine.drafters();
     let results = summary::results(&runs, &cells, &table, &drafters, &memory);
     let machine = Machine::here(engine.isa(), engine.threads());
-    if let Some(path) = &args.html {
-        let page = html::page(&engine.file().name(), &results, &machine).render();
-        fs::write(path, page).map_err(|error| CliError::File { action: "write", path: path.clone(), error })?;
+    if let Some(mut page) = page {
+        page.write(html::page(&engine.file().name(), &results, &machine).render().as_bytes())?;
+        page.finish()?;
     }
     if args.json {
         output::json(&json!({
