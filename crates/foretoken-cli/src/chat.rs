@@ -12,7 +12,7 @@ use rustyline::error::ReadlineError;
 
 use crate::answer::{Shown, stream};
 use crate::error::CliError;
-use crate::options::AnswerOptions;
+use crate::options::{AnswerOptions, count};
 use crate::output;
 use crate::prompt::{MAX_STDIN, utf8};
 use crate::report;
@@ -29,7 +29,7 @@ pub struct Args {
     system: Option<String>,
 
     /// Most tokens of an answer; 0 writes until the answer ends or the context is full
-    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 0)]
+    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 0, value_parser = count)]
     max_tokens: usize,
 
     /// Colour the text by who guessed each token, and say how many each gave

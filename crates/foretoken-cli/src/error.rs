@@ -112,7 +112,7 @@ pub enum CliError {
     /// A model without a chat template was asked to chat.
     #[error("{model} has no chat template")]
     #[diagnostic(help(
-        "it is probably not an instruction-tuned model; continue raw text with `foretoken generate` (without --chat)"
+        "name a model that was made for conversations with -m, such as smollm2; others continue raw text with `foretoken generate`, without --chat"
     ))]
     NoChatTemplate {
         /// The model file.

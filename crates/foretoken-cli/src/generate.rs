@@ -11,7 +11,7 @@ use foretoken_formats::tokenizer::Special;
 use crate::answer::{Reasons, Shown, answer, stream};
 use crate::error::{CliError, INTERRUPTED};
 use crate::machine::Machine;
-use crate::options::AnswerOptions;
+use crate::options::{AnswerOptions, count};
 use crate::output;
 use crate::prompt::PromptSource;
 use crate::report;
@@ -54,7 +54,7 @@ pub struct Args {
     suffix: Option<String>,
 
     /// Most tokens to write; 0 writes until the text ends or the context is full
-    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 512)]
+    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 512, value_parser = count)]
     max_tokens: usize,
 
     /// Print one JSON object at the end instead of streaming the text
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         traced.begin(&header(args, &engine, &request));
     }
     let ended = answer_and_tell(args, &mut engine, request);
-    match (traced.map_or(Ok(()), |traced| traced.check()), ended) {
+    match (traced.map_or(Ok(()), |traced| traced.finish()), ended) {
         (Err(error), Ok(ExitCode::SUCCESS) | Err(CliError::OutputClosed)) => Err(error),
         (Err(error), ended) => {
             output::note(format_args!("{:?}", miette::Report::new(error)));

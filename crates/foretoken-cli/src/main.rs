@@ -26,10 +26,11 @@ mod structure;
 mod tokenize;
 mod trace;
 mod tune;
+mod whole;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Command as Words, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use error::CliError;
@@ -81,7 +82,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let words = taking_negative_numbers(Cli::command()).get_matches();
+    let command = Cli::from_arg_matches(&words).unwrap_or_else(|error| error.exit()).command;
     log(&command);
     interrupt::install();
     let result = match command {
@@ -108,6 +110,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// A number below zero is a value, perhaps a wrong one, and no option that does not exist.
+fn taking_negative_numbers(words: Words) -> Words {
+    let words = words.mut_args(|arg| match arg.get_action() {
+        ArgAction::Set | ArgAction::Append => arg.allow_negative_numbers(true),
+        _ => arg,
+    });
+    words.mut_subcommands(taking_negative_numbers)
+}
+
 /// Sets up the log: a server tells of every request, the others of trouble only.
 fn log(command: &Command) {
     let (level, json) = match command {
@@ -122,10 +133,9 @@ fn log(command: &Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        taking_negative_numbers(Cli::command()).debug_assert();
     }
 }

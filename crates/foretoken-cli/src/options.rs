@@ -8,6 +8,7 @@ use foretoken_decode::budget::CostTable;
 use foretoken_decode::sampler::SamplerSettings;
 use foretoken_engine::{Engine, EngineOptions, Isa, KvType, Method, ModelFile, Request, Weights};
 use foretoken_formats::gguf::Gguf;
+use foretoken_model::HeadsInfo;
 
 use crate::embedded;
 use crate::error::CliError;
@@ -102,6 +103,11 @@ fn parse_isa(name: &str) -> Result<Isa, String> {
     })
 }
 
+/// Reads a count.
+pub fn count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a whole number of at least 0".to_owned())
+}
+
 /// Reads a count that 0 makes no sense for.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "give a whole number of at least 1".to_owned())
@@ -160,6 +166,7 @@ impl ModelOptions {
         draft: &DraftOptions,
         change: impl FnOnce(EngineOptions<'_>) -> EngineOptions<'_>,
     ) -> Result<Engine, CliError> {
+        draft.models.check(&draft.draft, &file)?;
         let profile = draft.profile.as_deref().map(Profile::read).transpose()?;
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
@@ -211,7 +218,7 @@ pub struct DraftOptions {
     pub models: DraftModels,
 
     /// Check this many guesses every pass, whether or not they pay [default: as many as pay, by measurement]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     pub draft_width: Option<usize>,
 
     /// Decide by the pass costs in this file instead of by the clock, so that a run repeats pass by pass
@@ -236,12 +243,35 @@ pub struct DraftModels {
     pub draft_weights: Option<DraftWeights>,
 
     /// Layers of the model that --draft early_exit runs [default: a third of them]
-    #[arg(long, value_name = "LAYERS")]
+    #[arg(long, value_name = "LAYERS", value_parser = count)]
     pub exit_layers: Option<usize>,
 
     /// Load the model a second time in a smaller form, for --draft requantised
     #[arg(long, value_enum, value_name = "TYPE")]
     pub draft_requant: Option<RequantName>,
+}
+
+impl DraftModels {
+    /// Checks that what the drafters of a method run is there, before any weights are loaded.
+    pub fn check(&self, method: &Method, file: &ModelFile) -> Result<(), CliError> {
+        let Method::Named(names) = method else { return Ok(()) };
+        for name in names {
+            let (there, wanted) = match name.as_str() {
+                "draft_model" => (self.draft_model.is_some(), "add --draft-model FILE, a smaller model"),
+                "requantised" => (self.draft_requant.is_some(), "add --draft-requant q4_0"),
+                "mtp" | "blockwise" => (
+                    HeadsInfo::of(file.gguf())?.is_some(),
+                    "the model's file has no prediction heads: docs/heads.md says how it can have some",
+                ),
+                _ => (true, ""),
+            };
+            if !there {
+                let found = format!("--draft {name} has nothing to draft with");
+                return Err(CliError::Argument { found, wanted: wanted.into() });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `--draft-weights`.
@@ -297,31 +327,31 @@ pub fn read_cost_table(path: &Path) -> Result<CostTable, CliError> {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingOptions {
     /// 0 always takes the likeliest token; higher is more varied (0 to 100)
-    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.8)]
     pub temperature: f32,
 
     /// Draw among this many of the likeliest tokens only; 0 is off
-    #[arg(long, value_name = "TOKENS", default_value_t = 40)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 40, value_parser = count)]
     pub top_k: usize,
 
     /// Draw among the likeliest tokens whose probabilities reach this sum; 1 is off
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
     pub top_p: f32,
 
     /// Draw among tokens at least this fraction as likely as the likeliest; 0 is off
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
     pub min_p: f32,
 
     /// Make tokens of prompt and answer less likely: above 1; 1 is off
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub repetition_penalty: f32,
 
     /// Subtract this from the logit of every token already in the answer; 0 is off
-    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0)]
     pub presence_penalty: f32,
 
     /// Subtract this from a token's logit for each time it is in the answer; 0 is off
-    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0)]
     pub frequency_penalty: f32,
 
     /// Add VALUE to the logit of token ID; -inf forbids it. Repeatable
@@ -369,7 +399,7 @@ pub struct EndOptions {
     pub ignore_eos: bool,
 
     /// Do not end before this many tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 0, value_parser = count)]
     pub min_tokens: usize,
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use foretoken_formats::tokenizer::{Special, Tokenizer};
 use serde_json::json;
 
+use crate::embedded;
 use crate::error::CliError;
 use crate::model_file;
 use crate::output;
@@ -18,8 +19,8 @@ use crate::prompt::PromptSource;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    /// A .gguf file, or parts of the name of one in the model folder
-    #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL")]
+    /// A .gguf file, or parts of the name of one in the model folder, or the one inside this program
+    #[arg(short, long, value_name = "FILE|NAME", env = "FORETOKEN_MODEL", default_value = embedded::NAME)]
     model: String,
 
     /// The text; `-` or nothing reads standard input

@@ -100,6 +100,8 @@ fn bench_forward_reports_every_row_count() {
     }
     assert!(report["prompt"]["tokens_per_second"].as_f64() > Some(0.0));
     assert!(report["machine"]["cpu"].is_string());
+    fails(&[&args[..], &["--context", "9000"]].concat(), 2, &["9006 tokens are too many", "8192"]);
+    fails(&[&args[..], &["--bandwidth", "0"]].concat(), 2, &["--bandwidth", "above 0"]);
 }
 
 #[test]

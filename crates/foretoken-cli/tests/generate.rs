@@ -171,6 +171,15 @@ fn wrong_settings_are_refused_by_name() {
         fails(&args(&model, &[option, value, "x"]), 2, words);
     }
     fails(&args(&model, &["--draft", "magic", "x"]), 2, &["magic", "prompt_lookup"]);
+    for (draft, wanted) in
+        [("draft_model", "--draft-model"), ("requantised", "--draft-requant"), ("suffix+mtp", "heads")]
+    {
+        fails(&args(&model, &["--draft", draft, "x"]), 2, &[wanted]);
+        fails(&["chat", "-m", model.to_str().expect("a plain path"), "--draft", draft], 2, &[wanted]);
+    }
+    for option in ["--max-tokens", "--draft-width", "--top-k", "--seed", "--ctx-size"] {
+        fails(&args(&model, &[option, "-1", "x"]), 2, &["invalid value '-1'", option]);
+    }
     fails(&args(&model, &["--logit-bias", "5", "x"]), 2, &["ID=VALUE"]);
     fails(&args(&model, &["--threads", "0", "x"]), 2, &["threads"]);
 }
@@ -213,7 +222,17 @@ fn a_trace_has_a_line_for_every_pass() {
     let analysis = json(&["explain", path, "--json"]);
     assert_eq!(analysis["by_source"].as_array().unwrap().len(), header["drafters"].as_array().unwrap().len());
     fs::write(&file, &trace[..trace.len() - 10]).expect("it can be written");
-    fails(&["explain", path], 1, &["trace.jsonl", &format!("line {}", lines.len()), "breaks off"]);
+    let cut = run(&["explain", path]);
+    assert!(
+        cut.status.success() && stderr(&cut).contains(&format!("line {} breaks off", lines.len())),
+        "{}",
+        stderr(&cut)
+    );
+    // What is no trace is not written over, and what is no page is not either.
+    fs::write(&file, STORY).expect("it can be written");
+    fails(&args(&model, &["-n", "1", "--trace", path, "x"]), 1, &["trace.jsonl", "left as it is"]);
+    fails(&["explain", path, "--html", path], 1, &["trace.jsonl", "not the header"]);
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), STORY);
 }
 
 #[cfg(target_os = "linux")]

@@ -63,7 +63,7 @@ impl FromStr for Method {
         for name in text.split('+') {
             if Self::names().all(|known| known != name) {
                 let known = Self::names().collect::<Vec<_>>().join(", ");
-                return Err(format!("{name:?} is not a method: there are none, auto, and {known}; join drafters by +"));
+                return Err(format!("{name:?} is not a method: there are auto, {known}; join drafters by +"));
             }
             if !names.iter().any(|other| other == name) {
                 names.push(name.to_owned());

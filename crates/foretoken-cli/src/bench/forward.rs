@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{CliError, INTERRUPTED};
 use crate::interrupt::Watch;
 use crate::machine::{Bandwidth, Machine, median};
-use crate::options::ModelOptions;
+use crate::options::{ModelOptions, count};
 use crate::output;
 use crate::progress::{self, LoadingBar};
 
@@ -27,15 +27,12 @@ use crate::progress::{self, LoadingBar};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    #[command(flatten)]
-    model: ModelOptions,
-
     /// Row counts to measure
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,8,16,32", value_parser = clap::value_parser!(u32).range(1..=4096))]
     rows: Vec<u32>,
 
     /// Tokens before the rows
-    #[arg(long, value_name = "TOKENS", default_value_t = 256)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = count)]
     context: usize,
 
     /// Time each row count this often
@@ -43,26 +40,33 @@ pub struct Args {
     repeats: u32,
 
     /// Also time a prompt of this many tokens, with logits at its last row only
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     prompt_tokens: Option<usize>,
 
     /// Billions of multiply-adds per second that all threads together could do
-    #[arg(long, value_name = "GMAC/S", default_value_t = 160.0)]
+    #[arg(long, value_name = "GMAC/S", default_value_t = 160.0, value_parser = rate)]
     peak_gmac: f64,
 
     /// GB/s that all threads together could read [default: measured in the same run]
-    #[arg(long, value_name = "GB/S")]
+    #[arg(long, value_name = "GB/S", value_parser = rate)]
     bandwidth: Option<f64>,
 
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    model: ModelOptions,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   foretoken bench forward -m qwen2.5-coder-1.5b --rows 1,2,4,8 --threads 2
   foretoken bench forward -m model.gguf --prompt-tokens 512 --json";
+
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|&rate: &f64| rate > 0.0 && rate.is_finite()).ok_or_else(|| "give a number above 0".into())
+}
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
@@ -124,12 +128,18 @@ struct Bench {
 impl Bench {
     fn load(args: &Args) -> Result<Self, CliError> {
         let most = args.rows.iter().copied().max().unwrap_or(1) as usize;
-        let longest = (args.context + most).max(args.prompt_tokens.unwrap_or(0)) + 1;
+        let longest = args.context.saturating_add(most).max(args.prompt_tokens.unwrap_or(0)).saturating_add(1);
         let bar = LoadingBar::new();
         let progress = |read, total| bar.tell(read, total);
         let options = EngineOptions { context: Some(longest), ..args.model.engine_options(&progress) };
         let gguf = args.model.gguf()?;
         let hyper = foretoken_model::check(&gguf)?;
+        if longest > hyper.context {
+            return Err(CliError::Argument {
+                found: format!("{longest} tokens are too many for this model, which was made for {}", hyper.context),
+                wanted: "give a smaller --context, --rows or --prompt-tokens".into(),
+            });
+        }
         let Loaded { model, footprint } = Loaded::load(&gguf, &hyper, &options, options.progress)?;
         // Room for the context and a prompt beside it, and a page for each branch.
         let mut cache = model.cache(2 * longest + 4 * foretoken_kernels::attention::KEY_CHUNK)?;
