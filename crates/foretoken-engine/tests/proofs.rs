@@ -44,14 +44,12 @@ fn tokens_per_pass(engine: &mut Engine, prompts: &[Vec<u32>], drafter: &str, wid
 }
 
 /// Drafter, width, prompts, and the tokens a pass that it has to reach there; 1 where what it reaches is only told.
-const PROOFS: [(&str, usize, &str, f64); 9] = [
+const PROOFS: [(&str, usize, &str, f64); 7] = [
     ("suffix", 8, "summarization", 1.3),
     ("suffix", 8, "rag", 1.3),
-    ("prompt_lookup", 8, "summarization", 1.3),
     ("recall", 8, "code", 1.5),
     ("recycle", 8, "code", 1.5),
     ("lookahead", 16, "code", 1.2),
-    ("lookahead", 16, "summarization", 1.0),
     ("jacobi", 16, "code", 1.0),
     ("early_exit", 4, "code", 1.0),
 ];
@@ -65,7 +63,7 @@ fn engine(path: PathBuf, draft_model: Option<PathBuf>) -> Engine {
 fn drafters_that_run_no_model_save_passes() {
     let Some(path) = models::find("smollm2-135m") else { return };
     let mut engine = engine(path, None);
-    let of = |file, category| prompts(engine.file(), file, category, 4);
+    let of = |file, category| prompts(engine.file(), file, category, 3);
     let sets = [("humaneval.jsonl", "code"), ("spec_bench.jsonl", "summarization"), ("spec_bench.jsonl", "rag")];
     let sets: Option<BTreeMap<&str, _>> = sets.iter().map(|&(file, set)| Some((set, of(file, set)?))).collect();
     let Some(sets) = sets else { return };
