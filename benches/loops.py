@@ -4,6 +4,7 @@
 usage: loops.py --prompts FILE --texts DIR     FILE as `foretoken-train prompts` writes it, DIR with held-out.tokens of `foretoken-train prepare`
        --foretoken PATH          default: target/release/foretoken, built before (cargo build --release -p foretoken-cli)
        --stage NAME=FILE ...     other models, such as earlier stages of the one inside `foretoken`, at temperature 0 and 0.8
+       --larger NAME=FILE ...    only this: models of other sizes and vocabularies at temperature 0, beside what loops.json has already
        --work DIR                default: target/loops
 
 A text runs in circles when some 32 bytes of it come three times or more. 256 bytes are written after each signature and docstring. Told are the
@@ -11,6 +12,9 @@ share of such texts by temperature, by stage and under penalties, that of the te
 text is taken only up to the end of its function: the first line that is indented no deeper than its `def`. Then the bytes a pass of `mtp` at
 width 8 over all texts, over those that do not run in circles, and over all texts with each circle cut off where it comes round for the first
 time. A shorter text is the start of the longer one, so its passes are counted by writing it again with its length as the limit.
+
+Larger models write tokens, of which the first 256 bytes count, and may end their texts before; the model inside `foretoken` is held to the
+same there.
 """
 import argparse
 import json
@@ -106,17 +110,19 @@ def written(opt, prompts: list[str], model: Path | None, lengths: list[int] | No
         for i, (prompt, length) in enumerate(zip(prompts, lengths))
     ]
     requests.write_text("".join(json.dumps(line) + "\n" for line in asked))
-    draft = ["--draft", "mtp", "--draft-width", "8", "--concurrency", "1"] if mtp else ["--draft", "none", "--concurrency", "8", "--cache-tokens", "4096"]
+    draft = ["--draft", "mtp", "--draft-width", "8", "--concurrency", "1"] if mtp else ["--draft", "none", "--concurrency", "8", "--cache-tokens", "8192"]
     words = [opt.foretoken, "batch", requests, output, *draft, *(["-m", model] if model else [])]
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
     answers = {int(line["custom_id"]): line["response"]["body"] for line in map(json.loads, output.read_text().splitlines())}
     answers = [answers[i] for i in range(len(prompts))]
-    return [{"text": a["choices"][0]["text"].encode(), "bytes": a["timings"]["predicted_n"], "passes": a["timings"]["passes"]} for a in answers]
+    counts = {"bytes": "predicted_n", "passes": "passes", "guessed": "draft_n", "accepted": "draft_n_accepted"}
+    return [{"text": a["choices"][0]["text"].encode()} | {name: a["timings"].get(key, 0) for name, key in counts.items()} for a in answers]
 
 
 def bytes_a_pass(opt, prompts: list[str], temperature: float) -> dict:
-    def rate(texts: list[dict]) -> float:
-        return sum(text["bytes"] for text in texts) / sum(text["passes"] for text in texts)
+    def rate(texts: list[dict]) -> dict:
+        total = {name: sum(text[name] for text in texts) for name in ("bytes", "passes", "guessed", "accepted")}
+        return {"bytes a pass": total["bytes"] / total["passes"], "guesses accepted": total["accepted"] / total["guessed"]}
 
     texts = written(opt, prompts, None, mtp=True, temperature=temperature)
     circles = [circle(text["text"]) for text in texts]
@@ -131,12 +137,66 @@ def bytes_a_pass(opt, prompts: list[str], temperature: float) -> dict:
     }
 
 
+def first_bytes(opt, prompts: list[str], model: Path | None) -> list[bytes]:
+    """Greedy texts of a model of any vocabulary, of 256 bytes or what it writes before its end of text. Few tokens are asked for first."""
+    texts, ended, wanted = [b""] * len(prompts), set(), list(range(len(prompts)))
+    for n_tokens in (LENGTH // 3, LENGTH) if model else (LENGTH,):
+        found = written(opt, [prompts[i] for i in wanted], model, [n_tokens] * len(wanted), ignore_eos=False)
+        for i, answer in zip(wanted, found):
+            texts[i] = answer["text"][:LENGTH]
+            if answer["bytes"] < n_tokens:
+                ended.add(i)
+        wanted = [i for i in wanted if len(texts[i]) < LENGTH and i not in ended]
+    return texts
+
+
+def larger(opt, prompts: list[str]) -> dict:
+    models = [("inside foretoken", None), *((name, Path(file)) for name, file in (text.split("=", 1) for text in opt.larger))]
+    found = {}
+    for name, model in models:
+        path = opt.work / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps([text.decode("latin-1") for text in first_bytes(opt, prompts, model)]))
+        texts = [text.encode("latin-1") for text in json.loads(path.read_text())]
+        found[name] = judged(prompts, texts) | {"shorter texts": sum(len(text) < LENGTH for text in texts)}
+    return found
+
+
+def picture(found: dict) -> str:
+    by_temperature = found["by temperature"]
+
+    def line(name: str, figure: str) -> svg.Line:
+        return svg.Line(name, [(float(t), 100 * at[figure]["share"]) for t, at in by_temperature.items()])
+
+    truly = svg.Line("true texts", [(t, 100 * found["true texts"]["in circles"]["share"]) for t in (TEMPERATURES[0], TEMPERATURES[-1])])
+    shares = [(name, [100 * at["0"]["in circles"]["share"]]) for name, at in found["by stage"].items()]
+    sizes = [(name, [100 * at["in circles"]["share"]]) for name, at in found["larger models, temperature 0"].items()]
+    panels = [
+        svg.Lines("texts in circles", "temperature", "%", [line("256 bytes", "in circles"), line("up to the function's end", "up to the function's end"), truly]),
+        svg.Dots("in circles at temperature 0, by stage", "%", shares),
+        svg.Dots("in circles at temperature 0, other models", "%", sizes),
+    ]
+    return svg.figure([panel for panel in panels if not isinstance(panel, svg.Dots) or panel.values])
+
+
+def told(found: dict, n_prompts: int) -> None:
+    groups = [("true texts", found["true texts"]), *((f"temperature {t}", f) for t, f in found["by temperature"].items())]
+    for name, figures in [*groups, *found["greedy with penalties"].items(), *found["larger models, temperature 0"].items()]:
+        n, short = figures["in circles"]["n"], figures["up to the function's end"]["n"]
+        print(f"{name}: {n} of {n_prompts} in circles, {short} up to the function's end")
+    for t, figures in found["mtp at width 8, by temperature"].items():
+        rates = {name: rate for name, rate in figures.items() if isinstance(rate, dict)}
+        said = (f"{name} {rate['bytes a pass']:.2f} ({100 * rate['guesses accepted']:.0f} % of guesses)" for name, rate in rates.items())
+        print(f"temperature {t}, bytes a pass: " + ", ".join(said))
+
+
 def main() -> None:
     args = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     args.add_argument("--prompts", type=Path, required=True)
     args.add_argument("--texts", type=Path, required=True)
     args.add_argument("--foretoken", type=Path, default=ROOT / "target/release/foretoken")
     args.add_argument("--stage", nargs="*", default=[], metavar="NAME=FILE")
+    args.add_argument("--larger", nargs="*", default=[], metavar="NAME=FILE")
     args.add_argument("--work", type=Path, default=ROOT / "target/loops")
     opt = args.parse_args()
     opt.work.mkdir(parents=True, exist_ok=True)
@@ -147,33 +207,26 @@ def main() -> None:
     def of(model: Path | None = None, **settings) -> dict:
         return judged(prompts, [text["text"] for text in written(opt, prompts, model, **settings)])
 
-    true = judged(prompts, true_texts(opt.texts, lines))
-    by_temperature = {t: of(temperature=t) for t in TEMPERATURES}
-    by_stage = {name: {t: of(Path(file), temperature=t) for t in (0, 0.8)} for name, file in stages}
-    by_stage["inside foretoken"] = {t: by_temperature[t] for t in (0, 0.8)}
-    penalised = {" ".join(f"{k} {v}" for k, v in penalty.items()): of(**penalty) for penalty in PENALTIES}
-    rates = {t: bytes_a_pass(opt, prompts, t) for t in (0, 0.8)}
-    found = {
-        "experiment": "loops", "machine": machine(), "commit": commit(), "bytes a text": LENGTH, "true texts": true, "by temperature": by_temperature,
-        "by stage": by_stage, "greedy with penalties": penalised, "bytes a pass of mtp at width 8, by temperature": rates,
-    }
-    (PAGES / "loops.json").write_text(compact(found))
-
-    def line(name: str, figure: str) -> svg.Line:
-        return svg.Line(name, [(t, 100 * by_temperature[t][figure]["share"]) for t in TEMPERATURES])
-
-    truly = svg.Line("true texts", [(t, 100 * true["in circles"]["share"]) for t in (TEMPERATURES[0], TEMPERATURES[-1])])
-    shares = [(name, [100 * at[0]["in circles"]["share"]]) for name, at in by_stage.items()]
-    panels = [
-        svg.Lines("texts in circles", "temperature", "%", [line("256 bytes", "in circles"), line("up to the function's end", "up to the function's end"), truly]),
-        svg.Dots("in circles at temperature 0, by stage", "%", shares),
-    ]
-    (PAGES / "loops.svg").write_text(svg.figure(panels))
-    for name, figures in [("true texts", true), *((f"temperature {t}", f) for t, f in by_temperature.items()), *penalised.items()]:
-        n, short = figures["in circles"]["n"], figures["up to the function's end"]["n"]
-        print(f"{name}: {n} of {len(prompts)} in circles, {short} up to the function's end")
-    for t, figures in rates.items():
-        print(f"temperature {t}, bytes a pass: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
+    page = PAGES / "loops.json"
+    before = json.loads(page.read_text()) if page.exists() else {}
+    if opt.larger:
+        found = before | {"larger models, temperature 0": larger(opt, prompts)}
+    else:
+        by_temperature = {t: of(temperature=t) for t in TEMPERATURES}
+        by_stage = {name: {t: of(Path(file), temperature=t) for t in (0, 0.8)} for name, file in stages}
+        by_stage["inside foretoken"] = {t: by_temperature[t] for t in (0, 0.8)}
+        found = {
+            "experiment": "loops", "machine": machine(), "commit": commit(), "bytes a text": LENGTH, "true texts": judged(prompts, true_texts(opt.texts, lines)),
+            "by temperature": by_temperature, "by stage": by_stage,
+            "greedy with penalties": {" ".join(f"{k} {v}" for k, v in penalty.items()): of(**penalty) for penalty in PENALTIES},
+            "mtp at width 8, by temperature": {t: bytes_a_pass(opt, prompts, t) for t in (0, 0.8)},
+            "larger models, temperature 0": before.get("larger models, temperature 0", {}),
+        }
+    page.write_text(compact(found))
+    # As it reads back: keys are text.
+    found = json.loads(page.read_text())
+    (PAGES / "loops.svg").write_text(picture(found))
+    told(found, len(prompts))
 
 
 if __name__ == "__main__":
