@@ -117,7 +117,7 @@ def foretoken_unit(opt, prompts) -> dict:
         file.flush()
         command = [opt.foretoken, "bench", "decode", "--model", opt.model, "--prompts", file.name, "--draft", opt.draft]
         command += ["--max-tokens", opt.max_tokens, "--threads", opt.threads, "--json"]
-        if opt.draft_model and "draft_model" in opt.draft:
+        if opt.draft_model:
             command += ["--draft-model", opt.draft_model]
         found = run_json(command)
     modes = {}
