@@ -136,7 +136,7 @@ impl Pages {
 /// The paged K/V cache of one model.
 pub struct PagedCache {
     shape: KvShape,
-    /// `[layer][page][head][k, v]` chunks.
+    /// `[page][layer][head][k, v]` chunks: a short text touches few huge pages, which the system has to clear first.
     rows: ArenaSlice,
     /// `[page][position][state]`
     states: Vec<f32>,
@@ -258,7 +258,7 @@ impl PagedCache {
     }
 
     fn chunk_start(&self, layer: usize, page: PageId, head: usize) -> usize {
-        ((layer * self.n_pages() + page as usize) * self.shape.heads + head) * 2 * self.shape.chunk_bytes()
+        ((page as usize * self.shape.layers + layer) * self.shape.heads + head) * 2 * self.shape.chunk_bytes()
     }
 
     /// K and V of one head in one page.
@@ -310,12 +310,8 @@ impl PagedCache {
     }
 
     fn copy_page(&mut self, from: PageId, to: PageId) {
-        let bytes = self.shape.heads * 2 * self.shape.chunk_bytes();
-        for layer in 0..self.shape.layers {
-            let source = self.chunk_start(layer, from, 0);
-            let target = self.chunk_start(layer, to, 0);
-            self.rows.copy_within(source..source + bytes, target);
-        }
+        let [source, target] = [from, to].map(|page| self.chunk_start(0, page, 0));
+        self.rows.copy_within(source..source + self.shape.rows_bytes(), target);
         let [source, target] = [from, to].map(|page| self.state_start(Position { page, offset: 0 }));
         self.states.copy_within(source..source + KEY_CHUNK * self.shape.state, target);
     }

@@ -45,7 +45,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
     fn ask_if_worth_it(&mut self, index: usize) {
-        let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index);
+        let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index) && s.has_begun();
         let base = self.base();
         let so_far = self.with_bids(base, Budget::weigh).0.best;
         let Self { seats, sequences, budget, target, .. } = self;
@@ -84,6 +84,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let limits = |s: &Sequence| {
             let limits = s.limits(max_draft, vocab_size);
             match (s.policy, worth) {
+                // Catching up with a prompt must not keep its first token waiting.
+                (DraftPolicy::Budget, Some(_)) if !s.has_begun() => Limits { max_depth: 0, ..limits },
                 (DraftPolicy::Budget, Some(Worth { depth, min_path_p, .. })) => {
                     Limits { max_depth: limits.max_depth.min(depth), min_path_p, ..limits }
                 }
@@ -187,6 +189,11 @@ impl Sequence {
     /// Whether guesses can be used: its last token is in this pass, and more than one token may still come.
     fn more_wanted(&self) -> bool {
         self.policy != DraftPolicy::Off && self.decides() && self.generation.left() > 1
+    }
+
+    /// Whether a token has come.
+    fn has_begun(&self) -> bool {
+        self.generation.written() > 0
     }
 
     /// Whether this drafter is asked.
