@@ -152,7 +152,7 @@ impl Budget {
     /// Depths looked at for a drafter whose drafting takes time.
     const DRAFT_DEPTH: usize = 8;
     /// Tokens that a new answer is expected to have.
-    const SHORT_ANSWER: usize = 64;
+    const SHORT_ANSWER: usize = 40;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
