@@ -3,8 +3,8 @@
 use foretoken_formats::gguf::{GgmlType, GgufWriter};
 use half::f16;
 
-use super::weights::{Part, Weight, layer};
-use crate::config::HeadKind;
+use super::weights::{Part, Place, Weight, layer};
+use crate::config::{HeadKind, ModelConfig};
 use crate::data::Vocabulary;
 use crate::model::{Heads, Layer, Model};
 use crate::params::{ParamId, Params};
@@ -46,18 +46,96 @@ pub fn to_gguf(
         vocabulary: config.vocabulary,
     };
     let mut tensors = Tensors::new(vocabulary.describe(sizes.describe(name)), storage);
-    tensors.add("token_embd.weight", Weight::plain(params, model.embedding));
-    for (i, block) in model.layers.iter().enumerate() {
-        tensors.layer(&format!("blk.{i}"), model, params, block);
-    }
-    tensors.add("output_norm.weight", Weight::plain(params, model.norm));
-    if let Some(id) = model.unembedding {
-        tensors.add("output.weight", Weight::turned(params, id));
+    for (name, place) in trunk(model) {
+        tensors.add(&name, place.read(params));
     }
     if heads && config.heads.n > 1 {
-        tensors.heads(model, params);
+        tensors.set(COUNT, config.heads.n as u32);
+        tensors.set(KIND, kind(config));
+        tensors.set("foretoken.heads.recursive", config.heads.recursive);
+        for (name, place) in self::heads(model) {
+            tensors.add(&name, place.read(params));
+        }
     }
     tensors.finish()
+}
+
+/// Metadata: heads, head 1 included, and what the others are made of.
+pub(crate) const COUNT: &str = "foretoken.heads.count";
+pub(crate) const KIND: &str = "foretoken.heads.kind";
+
+/// What the file calls a kind of heads.
+pub(crate) fn kind(config: &ModelConfig) -> &'static str {
+    match config.heads.kind {
+        HeadKind::Linear => "linear",
+        HeadKind::ResBlock => "resblock",
+        HeadKind::Transformer => "transformer",
+        HeadKind::Sequential => "sequential",
+    }
+}
+
+/// The tensors of the plain model, and where their values are.
+pub(crate) fn trunk(model: &Model) -> Vec<(String, Place)> {
+    let mut places = vec![("token_embd.weight".to_owned(), Place::plain(model.embedding))];
+    for (i, block) in model.layers.iter().enumerate() {
+        places.extend(block_places(&format!("blk.{i}"), &model.config, block));
+    }
+    places.push(("output_norm.weight".to_owned(), Place::plain(model.norm)));
+    places.extend(
+        model.unembedding.map(|id| ("output.weight".to_owned(), Place::outputs(id, 0..model.config.vocabulary))),
+    );
+    places
+}
+
+/// The tensors of heads 2 to n.
+pub(crate) fn heads(model: &Model) -> Vec<(String, Place)> {
+    let config = &model.config;
+    let square = |id: ParamId| Place::outputs(id, 0..config.width);
+    let mut places = Vec::new();
+    for k in 2..=config.heads.n {
+        let prefix = format!("head.{k}");
+        let mut add = |name: &str, place: Place| places.push((format!("{prefix}.{name}"), place));
+        match &model.heads {
+            Heads::Linear { maps, .. } => add("linear.weight", square(maps[k - 2])),
+            Heads::ResBlock { blocks, .. } => {
+                add("linear.weight", square(blocks[k - 2].0));
+                add("linear.bias", Place::plain(blocks[k - 2].1));
+            }
+            Heads::Transformer { layers, .. } => places.extend(block_places(&prefix, config, &layers[k - 2])),
+            Heads::Sequential { modules, .. } if k == 2 || !config.heads.recursive => {
+                let module = &modules[k - 2];
+                add("enorm.weight", Place::plain(module.embedding_norm));
+                add("hnorm.weight", Place::plain(module.hidden_norm));
+                add("eh_proj.weight", square(module.projection));
+                places.extend(block_places(&prefix, config, &module.layer));
+                places.push((format!("{prefix}.shared_head_norm.weight"), Place::plain(module.norm)));
+            }
+            Heads::Sequential { .. } => {}
+        }
+        if let Some(id) = model.heads.unembedding(k) {
+            places.push((format!("{prefix}.output.weight"), Place::outputs(id, 0..config.vocabulary)));
+        }
+    }
+    places
+}
+
+/// The tensors of a layer.
+fn block_places(prefix: &str, config: &ModelConfig, block: &Layer) -> [(String, Place); 9] {
+    let dim = config.head_dim();
+    layer(block, config).map(|(part, place)| {
+        let (name, place) = match part {
+            Part::AttentionNorm => ("attn_norm", place),
+            Part::Query => ("attn_q", place.interleaved(dim)),
+            Part::Key => ("attn_k", place.interleaved(dim)),
+            Part::Value => ("attn_v", place),
+            Part::Output => ("attn_output", place),
+            Part::MlpNorm => ("ffn_norm", place),
+            Part::Gate => ("ffn_gate", place),
+            Part::Up => ("ffn_up", place),
+            Part::Down => ("ffn_down", place),
+        };
+        (format!("{prefix}.{name}.weight"), place)
+    })
 }
 
 /// What the metadata of a `llama` says of its sizes.
@@ -127,62 +205,6 @@ impl Tensors {
         };
         let shape: &[usize] = if rows == 1 { &[cols] } else { &[cols, rows] };
         self.file = std::mem::take(&mut self.file).tensor(name, shape, ty, data);
-    }
-
-    fn layer(&mut self, prefix: &str, model: &Model, params: &Params, block: &Layer) {
-        let dim = model.config.head_dim();
-        for (part, weight) in layer(params, block, &model.config) {
-            let (name, weight) = match part {
-                Part::AttentionNorm => ("attn_norm", weight),
-                Part::Query => ("attn_q", weight.interleaved(dim)),
-                Part::Key => ("attn_k", weight.interleaved(dim)),
-                Part::Value => ("attn_v", weight),
-                Part::Output => ("attn_output", weight),
-                Part::MlpNorm => ("ffn_norm", weight),
-                Part::Gate => ("ffn_gate", weight),
-                Part::Up => ("ffn_up", weight),
-                Part::Down => ("ffn_down", weight),
-            };
-            self.add(&format!("{prefix}.{name}.weight"), weight);
-        }
-    }
-
-    fn heads(&mut self, model: &Model, params: &Params) {
-        let config = &model.config.heads;
-        let kind = match config.kind {
-            HeadKind::Linear => "linear",
-            HeadKind::ResBlock => "resblock",
-            HeadKind::Transformer => "transformer",
-            HeadKind::Sequential => "sequential",
-        };
-        self.set("foretoken.heads.kind", kind);
-        self.set("foretoken.heads.count", config.n as u32);
-        self.set("foretoken.heads.recursive", config.recursive);
-        let matrix = |id: ParamId| Weight::turned(params, id);
-        let vector = |id: ParamId| Weight::plain(params, id);
-        for k in 2..=config.n {
-            let prefix = format!("head.{k}");
-            match &model.heads {
-                Heads::Linear { maps, .. } => self.add(&format!("{prefix}.linear.weight"), matrix(maps[k - 2])),
-                Heads::ResBlock { blocks, .. } => {
-                    self.add(&format!("{prefix}.linear.weight"), matrix(blocks[k - 2].0));
-                    self.add(&format!("{prefix}.linear.bias"), vector(blocks[k - 2].1));
-                }
-                Heads::Transformer { layers, .. } => self.layer(&prefix, model, params, &layers[k - 2]),
-                Heads::Sequential { modules, .. } if k == 2 || !config.recursive => {
-                    let module = &modules[k - 2];
-                    self.add(&format!("{prefix}.enorm.weight"), vector(module.embedding_norm));
-                    self.add(&format!("{prefix}.hnorm.weight"), vector(module.hidden_norm));
-                    self.add(&format!("{prefix}.eh_proj.weight"), matrix(module.projection));
-                    self.layer(&prefix, model, params, &module.layer);
-                    self.add(&format!("{prefix}.shared_head_norm.weight"), vector(module.norm));
-                }
-                Heads::Sequential { .. } => {}
-            }
-            if let Some(id) = model.heads.unembedding(k) {
-                self.add(&format!("{prefix}.output.weight"), matrix(id));
-            }
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 
-use super::weights::{Part, Weight, layer};
+use super::weights::{Part, Place, layer};
 use crate::TrainError;
 use crate::model::Model;
 use crate::params::Params;
@@ -39,9 +39,9 @@ pub fn to_huggingface(model: &Model, params: &Params, folder: &Path) -> Result<(
     let text = serde_json::to_vec_pretty(&settings).expect("plain data");
     write_atomically(&folder.join("config.json"), &text)?;
 
-    let mut weights = vec![("model.embed_tokens.weight".to_owned(), Weight::plain(params, model.embedding))];
+    let mut weights = vec![("model.embed_tokens.weight".to_owned(), Place::plain(model.embedding))];
     for (i, block) in model.layers.iter().enumerate() {
-        for (part, weight) in layer(params, block, config) {
+        for (part, place) in layer(block, config) {
             let name = match part {
                 Part::AttentionNorm => "input_layernorm",
                 Part::Query => "self_attn.q_proj",
@@ -53,13 +53,14 @@ pub fn to_huggingface(model: &Model, params: &Params, folder: &Path) -> Result<(
                 Part::Up => "mlp.up_proj",
                 Part::Down => "mlp.down_proj",
             };
-            weights.push((format!("model.layers.{i}.{name}.weight"), weight));
+            weights.push((format!("model.layers.{i}.{name}.weight"), place));
         }
     }
-    weights.push(("model.norm.weight".to_owned(), Weight::plain(params, model.norm)));
+    weights.push(("model.norm.weight".to_owned(), Place::plain(model.norm)));
     if let Some(id) = model.unembedding {
-        weights.push(("lm_head.weight".to_owned(), Weight::turned(params, id)));
+        weights.push(("lm_head.weight".to_owned(), Place::outputs(id, 0..config.vocabulary)));
     }
+    let weights: Vec<_> = weights.into_iter().map(|(name, place)| (name, place.read(params))).collect();
     let views = weights.iter().map(|(name, weight)| {
         let shape = if weight.rows == 1 { vec![weight.cols] } else { vec![weight.rows, weight.cols] };
         let bytes: &[u8] = bytemuck::cast_slice(&weight.values);

@@ -13,7 +13,7 @@ use foretoken_formats::gguf::GgufWriter;
 use crate::TrainError;
 use crate::trainer::replace;
 
-pub(crate) use gguf::{Sizes, Tensors};
+pub(crate) use gguf::{COUNT, KIND, Sizes, Tensors, heads, kind, trunk};
 pub use gguf::{Storage, to_gguf};
 pub use huggingface::to_huggingface;
 pub(crate) use weights::Weight;

@@ -8,10 +8,11 @@ use foretoken_formats::tokenizer::{Special, Tokenizer};
 use foretoken_kernels::Isa;
 use foretoken_model::{KvType, LoadOptions, Threads, Weights};
 
-use super::{Storage, to_gguf, to_huggingface};
+use super::{Storage, to_gguf, to_huggingface, write_gguf};
 use crate::batch::Batch;
 use crate::config::{HeadKind, HeadsConfig, ModelConfig, Unembedding};
 use crate::data::Vocabulary;
+use crate::import::start_from;
 use crate::model::Model;
 use crate::ops::{Ops, Precision};
 use crate::params::Params;
@@ -230,4 +231,52 @@ fn hugging_face_files_have_llamas_names_and_shapes() {
     assert_eq!(row, column);
     let config = std::fs::read_to_string(folder.path().join("config.json")).unwrap();
     assert!(config.contains("LlamaForCausalLM"));
+}
+
+type Change = fn(&mut ModelConfig);
+
+#[test]
+fn an_exported_model_is_the_start_of_a_run() {
+    let folder = crate::scratch::Scratch::new();
+    let path = folder.path().join("model.gguf");
+    let values = |params: &Params| params.iter().map(|(id, _)| params.host(id)).collect::<Vec<_>>();
+    let changes: [(HeadKind, Change); 6] = [
+        (HeadKind::Linear, |config| config.heads.n = 1),
+        (HeadKind::Linear, |config| config.tied = true),
+        (HeadKind::ResBlock, |config| config.heads.unembedding = Unembedding::Replicated),
+        (HeadKind::Transformer, |config| config.heads.from_trunk = true),
+        (HeadKind::Sequential, |_| ()),
+        (HeadKind::Sequential, |config| config.heads.recursive = true),
+    ];
+    for (kind, change) in changes {
+        let (model, params) = made(kind, change);
+        for (storage, most) in [(Storage::F32, 0.0), (Storage::F16, 1e-3), (Storage::Q8, 0.02)] {
+            write_gguf(&to_gguf(&model, &params, &Vocabulary::bytes(), "test", storage, true), &path).unwrap();
+            let (other, mut found) = Model::new(&model.config, &Device::flex(), 9).unwrap();
+            start_from(&path, &other, &mut found).unwrap();
+            for (found, expected) in values(&found).iter().zip(&values(&params)) {
+                assert!(difference(found, expected) <= most, "{kind:?} {storage:?}");
+            }
+        }
+    }
+    let (model, params) = made(HeadKind::ResBlock, |_| ());
+    write_gguf(&to_gguf(&model, &params, &Vocabulary::bytes(), "test", Storage::F32, true), &path).unwrap();
+    let refusals: [(Change, &str); 7] = [
+        (|config| config.heads.n = 2, "foretoken.heads.count is 3, and 2"),
+        (|config| config.heads.kind = HeadKind::Linear, "foretoken.heads.kind is"),
+        (|config| config.layers = 2, "llama.block_count is 3, and 2"),
+        (|config| config.rope_theta = 5e5, "llama.rope.freq_base is 10000, and 500000"),
+        (|config| config.attention_heads = 4, "llama.attention.head_count is 2, and 4"),
+        (|config| config.feed_forward = 64, "has the shape"),
+        (|config| config.heads.unembedding = Unembedding::Replicated, "head.2.output.weight"),
+    ];
+    for (change, said) in refusals {
+        let (other, mut params) = made(HeadKind::ResBlock, change);
+        let error = start_from(&path, &other, &mut params).unwrap_err().to_string();
+        assert!(error.contains("model.gguf") && error.contains(said), "{said}: {error}");
+    }
+    let (trunk, mut params) = made(HeadKind::ResBlock, |_| ());
+    write_gguf(&to_gguf(&trunk, &params, &Vocabulary::bytes(), "test", Storage::F32, false), &path).unwrap();
+    let error = start_from(&path, &trunk, &mut params).unwrap_err().to_string();
+    assert!(error.contains("foretoken.heads.count is missing"), "{error}");
 }

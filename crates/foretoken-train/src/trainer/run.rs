@@ -10,6 +10,7 @@ use super::{Checkpoint, CheckpointFile, Entry, Log, Settings, write_atomically};
 use crate::TrainError;
 use crate::data::{Prepared, TokenFile, Vocabulary, Windows};
 use crate::evaluation::{Generated, Guessed, Joint, Report, Writing, free_running, guesses, joint, measure};
+use crate::import::start_from;
 use crate::model::Model;
 use crate::ops::Ops;
 use crate::optim::{Optimiser, StepReport};
@@ -83,7 +84,12 @@ impl Trainer {
         let mut optimiser = Optimiser::new(&params);
         let state = match checkpoint.exists() {
             true => checkpoint.load(&settings.model, &mut params, Some(&mut optimiser))?,
-            false => Checkpoint::default(),
+            false => {
+                if let Some(start) = &settings.run.start {
+                    start_from(start, &model, &mut params)?;
+                }
+                Checkpoint::default()
+            }
         };
         let settings = settings.clone();
         Ok(Self {

@@ -41,6 +41,10 @@ pub struct RunConfig {
     /// Batches of `windows` whose gradients make one step.
     #[serde(default = "one")]
     pub accumulate: usize,
+    /// A GGUF file as `export` writes it, heads included, whose weights the run begins with as long as it has no checkpoint. The
+    /// optimiser begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<PathBuf>,
     /// Decides the first weights and the order of windows.
     #[serde(default)]
     pub seed: u64,

@@ -87,3 +87,25 @@ fn help_says_how_the_files_are_made_and_faults_are_named() {
     work.refused(&["import", ".", "a.gguf"], &["params.json", "n_heads"]);
     assert!(!work.path("a.gguf").exists());
 }
+
+#[test]
+fn a_run_goes_on_elsewhere_from_what_was_exported() {
+    let work = Work::trained();
+    let bits = |settings: &str| {
+        let output = work.run(&["evaluate", settings, "--windows", "8", "--json", "found.json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&work.bytes("found.json").unwrap()).unwrap();
+        found["heads"].as_array().unwrap().iter().map(|head| head["bits"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let before = bits("run.toml");
+    assert!(work.run(&["export", "run.toml", "stage.gguf", "--type", "f16"]).status.success());
+    // One step too small to move anything.
+    let file = work.change("optimiser.learning_rate", Some("1e-30"));
+    let settings = std::fs::read_to_string(work.path(file)).unwrap();
+    let elsewhere = settings.replace("folder = \"run\"", "folder = \"elsewhere\"\nstart = \"stage.gguf\"");
+    std::fs::write(work.path("elsewhere.toml"), elsewhere).unwrap();
+    let output = work.run(&["train", "elsewhere.toml"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let after = bits("elsewhere.toml");
+    assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 0.01), "{before:?} {after:?}");
+}

@@ -203,6 +203,13 @@ fn token_files_and_folders_that_are_broken_are_named() {
         work.refused(&["train", "run.toml"], &[said]);
     }
     std::fs::write(work.path("data/train.tokens"), &good).unwrap();
+    let other = work.change("run.folder", Some("\"other\""));
+    let settings = std::fs::read_to_string(work.path(other)).unwrap();
+    for (start, said) in [("nowhere.gguf", "No such file"), ("run.toml", "run.toml")] {
+        let settings = settings.replace("[run]", &format!("[run]\nstart = {start:?}"));
+        std::fs::write(work.path("start.toml"), settings).unwrap();
+        work.refused(&["train", "start.toml"], &[start, said]);
+    }
     // A file where the folder should be, and below one.
     for folder in ["\"run.toml\"", "\"texts/1.py/run\"", "\"\""] {
         work.refused(&["train", work.change("run.folder", Some(folder))], &[folder.trim_matches('"')]);
