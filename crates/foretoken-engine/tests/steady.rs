@@ -36,13 +36,16 @@ fn allocations(drafter: &str, draft: DraftPolicy) -> (u64, usize) {
 }
 
 #[test]
-fn a_plain_pass_allocates_nothing_but_now_and_then_for_a_longer_text() {
-    let (count, passes) = allocations("none", DraftPolicy::Off);
-    assert!(passes <= 5 && count <= 10, "{count} allocations in {passes} of 100 passes");
-}
-
-#[test]
-fn a_pass_with_drafts_allocates_no_more_than_the_path_it_copies() {
-    let (count, passes) = allocations("prompt_lookup", DraftPolicy::Width(4));
-    assert!(count <= 200, "{count} allocations in {passes} of 100 passes");
+fn a_pass_allocates_nothing_but_now_and_then_for_a_longer_text_or_a_larger_table() {
+    // `lookahead`, whose passes are wide, makes its window anew each time.
+    let drafters = ["none", "prompt_lookup", "suffix", "recycle", "recall", "jacobi"];
+    let found: Vec<String> = (drafters.iter())
+        .flat_map(|name| [(name, DraftPolicy::Width(4)), (name, DraftPolicy::Budget)])
+        .filter_map(|(drafter, draft)| {
+            let (count, passes) = allocations(drafter, draft);
+            let much = passes > 10 || count > 20;
+            much.then(|| format!("{drafter}, {draft:?}: {count} allocations in {passes} of 100 passes"))
+        })
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
 }

@@ -123,7 +123,7 @@ fn run_item(
         for chunk in split * SPLIT..block.n_chunks.min((split + 1) * SPLIT) {
             see(&mut scratch.visible, plan, block, queries.group, chunk);
             let keys = if block.branch_at < (chunk + 1) * KEY_CHUNK {
-                assemble(&mut scratch.assembled, cache, block, queries.layer, item.head, chunk);
+                assemble(&mut scratch.assembled, cache, (plan, block), queries.layer, item.head, chunk);
                 cache.shape().chunk(&scratch.assembled)
             } else {
                 let at = |chunk: usize| cache.chunk(queries.layer, pages[chunk], item.head);
@@ -151,12 +151,19 @@ fn see(visible: &mut Vec<(u8, u8)>, plan: &Plan, block: &Block, group: usize, ch
 }
 
 /// Puts the chunk together as the branch sees it: the page's rows up to where it branches off, then its own.
-fn assemble(out: &mut Vec<u8>, cache: &PagedCache, block: &Block, layer: usize, head: usize, chunk: usize) {
+fn assemble(
+    out: &mut Vec<u8>,
+    cache: &PagedCache,
+    (plan, block): (&Plan, &Block),
+    layer: usize,
+    head: usize,
+    chunk: usize,
+) {
     let (start, end) = (chunk * KEY_CHUNK, (chunk + 1) * KEY_CHUNK);
     out.clear();
     out.extend_from_slice(cache.chunk_bytes_at(layer, cache.page_table(block.sequence)[chunk], head));
     let mut assembled = cache.shape().chunk_mut(out);
-    for (i, &node) in block.branch.iter().enumerate() {
+    for (i, &node) in plan.branches[block.branch.clone()].iter().enumerate() {
         let logical = block.branch_at + i;
         if (start..end).contains(&logical) {
             let from = cache.position(block.sequence, node, logical);

@@ -30,8 +30,8 @@ pub(crate) struct Row {
 pub(crate) struct Block {
     pub sequence: SequenceId,
     pub rows: Range<usize>,
-    /// Staged nodes of the branch, by logical position from `branch_at` on; empty for rows at home.
-    pub branch: Vec<NodeId>,
+    /// Staged nodes of the branch, by logical position from `branch_at` on, in [`Plan::branches`]; empty for rows at home.
+    pub branch: Range<usize>,
     /// Logical position of the first staged node of the path.
     pub branch_at: usize,
     /// Chunks that the last row reads.
@@ -43,6 +43,8 @@ pub(crate) struct Block {
 pub(crate) struct Plan {
     pub rows: Vec<Row>,
     pub blocks: Vec<Block>,
+    /// Staged nodes of every branch.
+    pub branches: Vec<NodeId>,
     /// Logical position before which no row sees anything; below [`KEY_CHUNK`].
     pub first_seen: usize,
     /// Row of node `n` of work `w`: `row_of[first[w] + n]`.
@@ -55,6 +57,7 @@ impl Plan {
     pub fn make(&mut self, cache: &PagedCache, work: &[Work<'_>]) {
         self.rows.clear();
         self.blocks.clear();
+        self.branches.clear();
         self.row_of.clear();
         self.first.clear();
         self.first_seen = 0;
@@ -76,7 +79,7 @@ impl Plan {
         for (index, &sequence) in sequences.iter().enumerate() {
             let position = cache.committed(sequence).checked_sub(1).expect("a row is committed");
             self.rows.push(Row { node: 0, sequence, token: 0, position, want: Want::Nothing });
-            self.block(sequence, index..index + 1, Vec::new(), usize::MAX);
+            self.block(sequence, index..index + 1, 0..0, usize::MAX);
         }
     }
 
@@ -92,7 +95,7 @@ impl Plan {
                 let block = first..positions.end.min(first + BLOCK_ROWS);
                 let row = |position| Row { node: 0, sequence: *sequence, token: 0, position, want: Want::Nothing };
                 self.rows.extend(block.map(row));
-                self.block(*sequence, start..self.rows.len(), Vec::new(), usize::MAX);
+                self.block(*sequence, start..self.rows.len(), 0..0, usize::MAX);
             }
         }
     }
@@ -121,7 +124,7 @@ impl Plan {
         }
         let end = self.rows.len();
         for first in (start..end).step_by(BLOCK_ROWS) {
-            self.block(item.sequence, first..end.min(first + BLOCK_ROWS), Vec::new(), usize::MAX);
+            self.block(item.sequence, first..end.min(first + BLOCK_ROWS), 0..0, usize::MAX);
         }
     }
 
@@ -133,20 +136,28 @@ impl Plan {
             if self.row_of[self.first[index] + leaf] != UNLAID || !is_leaf(leaf) {
                 continue;
             }
-            let mut path = item.tree.path(leaf);
-            let at_home = path.iter().take_while(|&&node| cache.place(item.sequence, node) == Place::Home).count();
-            let branch = path.split_off(at_home);
+            // Nothing below a staged node is at home.
+            let begins = self.branches.len();
+            let mut node = leaf;
+            while cache.place(item.sequence, node) != Place::Home {
+                self.branches.push(node);
+                node = nodes[node].parent;
+            }
+            self.branches[begins..].reverse();
+            let branch = begins..self.branches.len();
             let start = self.rows.len();
-            for &node in &branch {
+            for at in branch.clone() {
+                let node = self.branches[at];
                 if self.row_of[self.first[index] + node] == UNLAID {
                     self.push(index, item, committed, node);
                 }
             }
+            let at_home = nodes[self.branches[begins]].depth as usize;
             self.block(item.sequence, start..self.rows.len(), branch, committed + at_home);
         }
     }
 
-    fn block(&mut self, sequence: SequenceId, rows: Range<usize>, branch: Vec<NodeId>, branch_at: usize) {
+    fn block(&mut self, sequence: SequenceId, rows: Range<usize>, branch: Range<usize>, branch_at: usize) {
         let last = self.rows[rows.clone()].iter().map(|row| row.position).max().expect("a block has rows");
         self.blocks.push(Block { sequence, rows, branch, branch_at, n_chunks: last / KEY_CHUNK + 1 });
     }

@@ -1,6 +1,6 @@
 //! Lists that every pass fills anew, so that it allocates none of them.
 
-use crate::budget::Bid;
+use crate::budget::{Bid, Candidate};
 use crate::drafters::{Draft, Observation};
 use crate::target::Work;
 
@@ -13,6 +13,7 @@ pub(super) struct Buffers {
     pub work: Vec<Work<'static>>,
     pub drafts: Vec<[usize; words::<Draft<'_>>()]>,
     pub bids: Vec<Bid<'static>>,
+    pub candidates: Vec<Candidate<'static>>,
     pub seen: Vec<[usize; words::<Observation<'_>>()]>,
     pub bidders: Vec<usize>,
 }

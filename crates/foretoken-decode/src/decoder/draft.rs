@@ -48,18 +48,17 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index) && s.has_begun();
         let base = self.base();
         let so_far = self.with_bids(base, Budget::weigh).0.best;
-        let Self { seats, sequences, budget, target, .. } = self;
+        let Self { seats, sequences, budget, target, buffers, .. } = self;
         let seat = &mut seats[index];
-        let candidates: Vec<Candidate<'_>> = (sequences.iter().filter(by_budget))
-            .map(|s| Candidate {
-                acceptance: &s.acceptance,
-                context: s.tokens.len(),
-                lag: seat.drafter.lag(s.sequence, s.tokens.len()),
-                written: s.generation.written(),
-                left: s.generation.left(),
-                pays: s.paid[index].mean(),
-            })
-            .collect();
+        let mut candidates: Vec<Candidate<'_>> = emptied(mem::take(&mut buffers.candidates));
+        candidates.extend(sequences.iter().filter(by_budget).map(|s| Candidate {
+            acceptance: &s.acceptance,
+            context: s.tokens.len(),
+            lag: seat.drafter.lag(s.sequence, s.tokens.len()),
+            written: s.generation.written(),
+            left: s.generation.left(),
+            pays: s.paid[index].mean(),
+        }));
         let cost = seat.cost.cost();
         let what = (cost, seat.drafter.stops_early(target));
         let mut worth = budget.worth(&candidates, source_of(index), what, base, so_far);
@@ -70,6 +69,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 (seat.probing, worth.depth, worth.min_path_p) = (0.0, 2, 0.0);
             }
         }
+        buffers.candidates = emptied(candidates);
         sequences
             .iter_mut()
             .filter(|s| by_budget(&&**s))

@@ -108,7 +108,7 @@ pub struct Decoder<T: Target, D, C> {
     map: Vec<Option<NodeId>>,
     buffers: Buffers,
     choice: Choice,
-    why: Option<String>,
+    why: String,
     next_id: u64,
     last_end: Option<Duration>,
 }
@@ -132,7 +132,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             map: Vec::new(),
             buffers: Buffers::default(),
             choice: Choice::default(),
-            why: None,
+            why: String::new(),
             next_id: 0,
             last_end: None,
         }

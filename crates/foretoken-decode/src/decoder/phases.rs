@@ -48,7 +48,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 verify,
                 rest,
                 predicted: Duration::from_secs_f64(predicted),
-                why: self.why.clone(),
+                why: (!self.why.is_empty()).then(|| self.why.clone()),
                 sequences,
             });
         }
@@ -56,9 +56,9 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
 
     /// One event for each sequence of the pass; sequences that ended leave.
     pub(super) fn deliver(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
+        let why = (!self.why.is_empty()).then_some(self.why.as_str());
         for &index in &self.batch {
-            let sequence = &self.sequences[index];
-            sink(sequence.event(self.why.as_deref()));
+            sink(self.sequences[index].event(why));
         }
         self.remove_finished();
     }

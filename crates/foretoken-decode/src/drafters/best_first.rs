@@ -19,6 +19,7 @@ pub(super) struct Guess {
 const LEAST: f32 = 0.004;
 
 /// A guess that waits for its place in the tree, and the state of the text before it.
+#[derive(Debug)]
 struct Waiting<S> {
     path_p: f32,
     parent: NodeId,
@@ -49,18 +50,32 @@ impl<S> Ord for Waiting<S> {
     }
 }
 
+/// Lists that one draft after the other fills, so that none allocates them.
+#[derive(Debug)]
+pub(super) struct Growth<S> {
+    waiting: BinaryHeap<Waiting<S>>,
+    found: Vec<Guess>,
+}
+
+impl<S> Default for Growth<S> {
+    fn default() -> Self {
+        Self { waiting: BinaryHeap::new(), found: Vec::new() }
+    }
+}
+
 /// Fills a draft up to its limits. `guesses` says what may follow a node, given the state of the text that ends with it,
 /// each token once; `after` is the state one token further, given the token's place among them.
 pub(super) fn grow<S: Copy>(
     draft: &mut Draft<'_>,
+    growth: &mut Growth<S>,
     start: S,
     mut guesses: impl FnMut(&mut Draft<'_>, NodeId, S, &mut Vec<Guess>),
     mut after: impl FnMut(S, TokenId, usize) -> S,
 ) {
     let anchor = draft.tree.anchor();
     let deepest = draft.tree.nodes()[anchor].depth as usize + draft.limits.max_depth;
-    let mut waiting = BinaryHeap::new();
-    let mut found = Vec::new();
+    let Growth { waiting, found } = growth;
+    waiting.clear();
     let mut left = draft.limits.max_nodes;
     let mut open = Some((anchor, 1.0, start));
     loop {
@@ -68,7 +83,7 @@ pub(super) fn grow<S: Copy>(
             && (draft.tree.nodes()[node].depth as usize) < deepest
         {
             found.clear();
-            guesses(draft, node, state, &mut found);
+            guesses(draft, node, state, found);
             let known = found.iter().enumerate().filter(|(_, g)| (g.token as usize) < draft.limits.vocab_size);
             let child = |(rank, &guess): (usize, &Guess)| Waiting {
                 path_p: path_p * guess.p,

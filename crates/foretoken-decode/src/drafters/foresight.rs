@@ -5,7 +5,7 @@
 //! can be trusted is learned: by head, rank and share of the head's scores, and apart for guesses below one that was not a
 //! head's first choice. Heads that do read the guesses before them are asked in another way ([`HeadChains`]).
 
-use super::best_first::{Guess, grow};
+use super::best_first::{Growth, Guess, grow};
 use super::chains::HeadChains;
 use super::heads::HeadReader;
 use super::rates::HitRates;
@@ -23,6 +23,7 @@ pub(super) struct Foresight {
     reader: HeadReader,
     chains: HeadChains,
     rates: HitRates,
+    growth: Growth<Place>,
     drawn: Vec<Candidate>,
 }
 
@@ -45,7 +46,8 @@ const START: Place = Place { depth: 0, strayed: false };
 impl Default for Foresight {
     fn default() -> Self {
         let rates = HitRates::new((0..kinds::N).map(kinds::prior));
-        Self { reader: HeadReader::default(), chains: HeadChains::default(), rates, drawn: Vec::new() }
+        let (reader, chains) = Default::default();
+        Self { reader, chains, rates, growth: Growth::default(), drawn: Vec::new() }
     }
 }
 
@@ -61,7 +63,7 @@ impl Foresight {
         if target.are_sequential() {
             return self.chains.propose(drafts, target, cache, depth);
         }
-        let Self { reader, rates, drawn, .. } = self;
+        let Self { reader, rates, growth, drawn, .. } = self;
         reader.ask(drafts, target, cache, depth);
         for draft in drafts {
             let said = reader.said(draft.sequence, draft.tokens.len());
@@ -70,7 +72,7 @@ impl Foresight {
                 out.extend(named.map(|(token, kind)| Guess { token, p: rates.p(kind) }));
             };
             if !said.is_empty() {
-                grow(draft, START, guesses, |place, _, rank| place.after(rank));
+                grow(draft, growth, START, guesses, |place, _, rank| place.after(rank));
             }
         }
     }

@@ -10,7 +10,7 @@ mod judge;
 
 use std::collections::HashMap;
 
-use super::best_first::{Guess, grow};
+use super::best_first::{Growth, Guess, grow};
 use super::recycle::{Context, RowReader, Successors, Table};
 use super::scopes::Scopes;
 use super::suffix::{Sources, Store, Text};
@@ -51,6 +51,7 @@ struct Current {
 
 #[derive(Debug, Default)]
 struct Buffers {
+    growth: Growth<Place>,
     ear: Ear,
     reader: RowReader,
 }
@@ -87,7 +88,7 @@ impl<T: Target> Drafter<T> for Recall {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { copies, memories, texts, judge, buffers: Buffers { ear, .. } } = self;
+        let Self { copies, memories, texts, judge, buffers: Buffers { growth, ear, .. } } = self;
         for draft in drafts {
             let Memory { table, store } = memories.of(draft.scope);
             let current = texts.entry(draft.sequence).or_insert_with(|| Current::new(draft.scope, *copies));
@@ -97,7 +98,7 @@ impl<T: Target> Drafter<T> for Recall {
                 evidence.hear(&place, judge, &mut draft.draw, (draft.tree, node), ear);
                 out.extend(ear.named.iter().take(MOST_GUESSES).map(|n| Guess { token: n.token, p: n.p }));
             };
-            grow(draft, current.end(draft.tokens), guesses, |place, token, _| evidence.after(place, token));
+            grow(draft, growth, current.end(draft.tokens), guesses, |place, token, _| evidence.after(place, token));
         }
     }
 

@@ -61,12 +61,21 @@ pub(in crate::drafters) struct Automaton {
     index: HashMap<u64, u32, BuildHasherDefault<TokenHasher>>,
     last: StateId,
     n_tokens: u32,
+    /// Edges on their way to a state split off; empty between calls, so that its memory stays.
+    copied: Vec<(TokenId, StateId)>,
 }
 
 impl Default for Automaton {
     fn default() -> Self {
         let root = State { len: 0, link: NONE, count: 0, latest: 0, first_edge: NONE };
-        Self { states: vec![root], edges: Vec::new(), index: HashMap::default(), last: ROOT, n_tokens: 0 }
+        Self {
+            states: vec![root],
+            edges: Vec::new(),
+            index: HashMap::default(),
+            last: ROOT,
+            n_tokens: 0,
+            copied: Vec::new(),
+        }
     }
 }
 
@@ -206,13 +215,14 @@ impl Automaton {
         let part = self.states.len() as StateId;
         self.states.push(State { len, first_edge: NONE, ..whole });
         // Copied oldest first, so that the order stays.
-        let mut copied = Vec::new();
+        let mut copied = std::mem::take(&mut self.copied);
         let mut next = whole.first_edge;
         while let Some(edge) = self.edges.get(next as usize) {
             copied.push((edge.token, edge.target));
             next = edge.next;
         }
-        copied.into_iter().rev().for_each(|(token, target)| self.add_edge(part, token, target));
+        copied.drain(..).rev().for_each(|(token, target)| self.add_edge(part, token, target));
+        self.copied = copied;
         self.states[target as usize].link = part;
         while let Some(edge) = self.edge(state, token)
             && self.edges[edge].target == target

@@ -10,7 +10,7 @@ mod text;
 
 use std::collections::HashMap;
 
-use super::best_first::{Guess, as_drawn, grow};
+use super::best_first::{Growth, Guess, as_drawn, grow};
 use super::rates::HitRates;
 use super::scopes::Scopes;
 use super::{Draft, Drafter, Observation};
@@ -28,6 +28,7 @@ pub struct Suffix {
     texts: HashMap<SequenceId, Text>,
     stores: Scopes<Store>,
     rates: HitRates,
+    growth: Growth<Matches>,
     buffers: Buffers,
 }
 
@@ -52,6 +53,7 @@ impl Default for Suffix {
             texts: HashMap::new(),
             stores: Scopes::default(),
             rates: HitRates::new((0..kinds::N).map(kinds::prior)),
+            growth: Growth::default(),
             buffers: Buffers::default(),
         }
     }
@@ -119,7 +121,7 @@ impl<T: Target> Drafter<T> for Suffix {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], _target: &mut T, _cache: &mut T::Cache) {
-        let Self { texts, stores, rates, buffers } = self;
+        let Self { texts, stores, rates, growth, buffers } = self;
         for draft in drafts {
             let store = stores.of(draft.scope);
             let text = texts.entry(draft.sequence).or_insert_with(|| Text::new(draft.scope));
@@ -131,12 +133,12 @@ impl<T: Target> Drafter<T> for Suffix {
                 let likely = known.iter().map(|k| Guess { token: k.token, p: k.p });
                 as_drawn(&mut draft.draw, draft.tree, node, likely, candidates, out);
             };
-            grow(draft, text.matches(), guesses, |matches, token, _| sources.advance(matches, token));
+            grow(draft, growth, text.matches(), guesses, |matches, token, _| sources.advance(matches, token));
         }
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
-        let Self { texts, stores, rates, buffers } = self;
+        let Self { texts, stores, rates, buffers, .. } = self;
         for seen in seen.iter().filter(|seen| !seen.verdict.tokens.is_empty()) {
             let store = stores.of(seen.scope);
             let text = texts.entry(seen.sequence).or_insert_with(|| Text::new(seen.scope));
