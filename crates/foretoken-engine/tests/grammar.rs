@@ -2,6 +2,7 @@
 //! their grammar and are the same with and without drafts.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use foretoken_decode::TokenId;
 use foretoken_decode::constraint::{Constraint, TokenMask};
@@ -10,6 +11,7 @@ use foretoken_engine::{DraftPolicy, Engine, EngineOptions, Finish, Grammar, Mode
 use foretoken_formats::chat::Message;
 use foretoken_formats::tokenizer::Special;
 use foretoken_testkit::{Rng, models};
+use serde_json::{Value, json};
 
 const PERSON: &str = r##"{
     "type": "object",
@@ -128,11 +130,128 @@ fn faults_of_a_grammar_are_named_with_their_place() {
         (message(Grammar::Regex("a(b".into())), "regular expression"),
         (message(Grammar::Lark("start: \"a\" missing".into())), "missing"),
         (message(Grammar::Lark("start: \"a\n".into())), "grammar"),
-        (message(Grammar::Regex("a".repeat(1 << 21))), "at most 1048576 are accepted"),
+        (message(Grammar::Regex("a".repeat(1 << 21))), "at most 8192 are accepted"),
     ];
     for (message, part) in wrong {
         assert!(message.contains(part), "{part} is missing in: {message}");
         assert!(message.len() < 500, "{message}");
+    }
+}
+
+/// Grammars that strangers may send, each of which has kept a processor busy, or overflowed a stack, in some version of the
+/// library. `n` is how large they are.
+fn hostile(n: usize) -> Vec<(&'static str, Grammar)> {
+    let lark = |text: String| Grammar::Lark(text);
+    let schema = |value: Value| Grammar::JsonSchema(value.to_string());
+    let rules = |rule: &dyn Fn(usize) -> String, m: usize| (0..m).map(rule).collect::<String>();
+    let linked = |m: usize, link: &dyn Fn(Value) -> Value| {
+        let mut definitions: serde_json::Map<_, _> =
+            (0..m).map(|i| (i.to_string(), link(json!({ "$ref": format!("#/$defs/{}", i + 1) })))).collect();
+        definitions.insert(m.to_string(), json!({ "type": "string" }));
+        json!({ "$ref": "#/$defs/0", "$defs": definitions })
+    };
+    let property = |next: Value| json!({ "type": "object", "properties": { "x": next }, "required": ["x"] });
+    let twice = |next: Value| json!({ "type": "object", "properties": { "x": { "allOf": [next, next] } } });
+    let many = |m: usize, value: &Value| (0..m).map(|i| (format!("p{i}"), value.clone())).collect::<Value>();
+    let all = |m: usize, part: &dyn Fn(usize) -> Value| json!({ "allOf": (0..m).map(part).collect::<Vec<_>>() });
+    let integer = json!({ "type": "integer" });
+    let mut faulty = many(n / 4, &integer);
+    faulty["z"] = json!({ "type": "nothing" });
+    vec![
+        ("a long expression", Grammar::Regex("a".repeat(8 * n))),
+        ("many stars", Grammar::Regex("a*".repeat(4 * n))),
+        ("many words", Grammar::Regex((0..n).map(|i| format!("ab{i}|")).collect())),
+        ("repeats of repeats", Grammar::Regex("(((a{100}){100}){100}){100}".into())),
+        ("a far look back", Grammar::Regex(r"(.*a.{200}){3}".into())),
+        ("parentheses", lark(format!("start: {}\"a\"{}", "(".repeat(n), ")".repeat(n)))),
+        ("a chain of rules", lark(format!("start: a0\n{}a{n}: \"x\"", rules(&|i| format!("a{i}:a{}\n", i + 1), n)))),
+        (
+            "a chain of terminals",
+            lark(format!("start: A0\n{}A{n}: \"x\"", rules(&|i| format!("A{i}:A{}\n", i + 1), n))),
+        ),
+        (
+            "doubling terminals",
+            lark(format!("start: A0\n{}A60: \"x\"", rules(&|i| format!("A{i}: A{0} A{0}\n", i + 1), 60))),
+        ),
+        ("many alternatives", lark(format!("start: \"a\"{}", rules(&|i| format!(" | \"{i}\""), n)))),
+        ("many that may be left out", lark(format!("start: {}", "\"a\"? ".repeat(n)))),
+        ("rules in themselves", lark("start: start start | \"a\"".into())),
+        ("many at once", lark(format!("start: T\nT: /.*a.*/{}", rules(&|i| format!(" & /.*{i}.*/"), 30)))),
+        ("a chain of references", schema(linked(n, &|next| next))),
+        ("references in properties", schema(linked(n / 2, &property))),
+        ("references in alternatives", schema(linked(n / 2, &|next| json!({ "anyOf": [integer, next] })))),
+        (
+            "references in lists in lists",
+            schema(linked(n / 2, &|next| json!({ "items": { "items": { "items": next } } }))),
+        ),
+        ("references that double", schema(linked(60, &twice))),
+        ("many properties", schema(json!({ "type": "object", "properties": many(n, &integer) }))),
+        ("a fault among many", schema(json!({ "properties": faulty, "$defs": many(n / 4, &integer) }))),
+        ("a long pattern", schema(json!({ "type": "string", "pattern": "a".repeat(8 * n) }))),
+        ("a few patterns at once", schema(all(8, &|i| json!({ "type": "string", "pattern": format!(".*{i}.*") })))),
+        ("patterns at once", schema(all(20, &|i| json!({ "type": "string", "pattern": format!(".*{i}.*") })))),
+        (
+            "alternatives of each other",
+            schema(all(
+                6,
+                &|i| json!({ "anyOf": (0..20).map(|j| json!({ "properties": { format!("{i}_{j}"): integer } })).collect::<Vec<_>>() }),
+            )),
+        ),
+        (
+            "each against each",
+            schema(
+                json!({ "oneOf": (0..n / 4).map(|i| json!({ "properties": { "k": { "const": i } } })).collect::<Vec<_>>() }),
+            ),
+        ),
+        (
+            "patterns of names",
+            schema(
+                json!({ "patternProperties": (0..200).map(|i| (format!("^a{i}x"), integer.clone())).collect::<Value>() }),
+            ),
+        ),
+        ("a large list", schema(json!({ "enum": (0..2 * n).map(|i| format!("word {i}")).collect::<Vec<_>>() }))),
+        (
+            "properties of a constant",
+            schema(json!({ "properties": many(n, &integer), "enum": vec![json!({ "a": 1 }); n] })),
+        ),
+    ]
+}
+
+#[test]
+fn hostile_grammars_are_compiled_or_refused_soon() {
+    let Some(file) = file() else { return };
+    let vocab_size = file.tokenizer().vocab_size();
+    // The promise is a second for each; a machine that is busy with other tests gets more.
+    let soon = |started: Instant| started.elapsed() < Duration::from_secs(10);
+    let sizes = [200, 500, 2000, 8000];
+    for (what, grammar) in sizes.into_iter().flat_map(hostile) {
+        let started = Instant::now();
+        let compiled = file.constraint(&grammar);
+        let took = started.elapsed();
+        assert!(soon(started), "{what}: {took:?}");
+        let mut said = String::new();
+        match compiled {
+            Ok(mut constraint) => {
+                let (mut rng, mut slowest) = (Rng::new(7), Duration::ZERO);
+                for _ in 0..20 {
+                    let started = Instant::now();
+                    let mut mask = TokenMask::none(vocab_size);
+                    let masked = constraint.mask(&mut mask);
+                    let mut ahead = Vec::new();
+                    constraint.forced(&mut ahead);
+                    slowest = slowest.max(started.elapsed());
+                    assert!(soon(started), "{what}: a mask");
+                    said = format!("a mask within {slowest:?} {masked:?}");
+                    let Some(token) = pick(&mask, vocab_size, &mut rng).filter(|_| masked.is_ok()) else { break };
+                    constraint.advance(token);
+                }
+            }
+            Err(error) => {
+                said.push_str(&error.to_string());
+                assert!(said.len() < 600 && !said.contains("panic"), "{what}: {said}");
+            }
+        }
+        println!("{what}: {took:?}; {said:.150}");
     }
 }
 

@@ -6,8 +6,10 @@
 //! - [`gguf`]: the model file, its metadata and positioned reads of its tensors
 //! - [`tokenizer`]: the byte-level BPE inside the file, and streaming text from token ids
 //! - [`chat`]: the file's own chat template
+//! - [`deep`]: stacks for what strangers may nest
 
 pub mod chat;
+pub mod deep;
 mod error;
 pub mod gguf;
 mod printable;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use foretoken_engine::{Method, TokenId};
+use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
 use crate::gate::Gate;
@@ -13,6 +14,12 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::text::TextModel;
 use crate::worker::{Handle, SubmitError};
+
+/// Requests that are read at the same time: long texts take a while to become tokens, and grammars to be compiled. It is
+/// more than one so that nobody has to wait for another's.
+pub const READERS: usize = 4;
+/// Of these, how many may compile grammars.
+const MOST_COMPILED: usize = 2;
 
 /// How much is accepted.
 #[derive(Clone, Debug)]
@@ -71,6 +78,8 @@ pub struct App {
     pub gate: Gate,
     /// When the server was started, in seconds since 1970.
     pub created: u64,
+    /// Leave to compile a grammar, for fewer than may be read at a time: plain requests do not wait for others' grammars.
+    pub compiling: Semaphore,
     think: Vec<TokenId>,
     draining: AtomicBool,
 }
@@ -100,6 +109,7 @@ impl App {
             fingerprint,
             gate,
             created: now(),
+            compiling: Semaphore::new(MOST_COMPILED),
             think,
             draining: AtomicBool::new(false),
         }

@@ -24,7 +24,7 @@ pub mod speech;
 pub mod text;
 pub mod worker;
 
-pub use app::{App, Limits};
+pub use app::{App, Limits, READERS};
 pub use keys::Keys;
 pub use listen::serve;
 pub use metrics::Metrics;

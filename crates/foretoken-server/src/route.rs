@@ -111,7 +111,12 @@ async fn answer(app: Arc<App>, request: Request, read: Read, prefix: &str) -> Re
     let caller = request.extensions().get::<Caller>().cloned().expect("the middleware has put it there");
     let body = read_body(&app, request).await?;
     let (reader, scope) = (app.clone(), caller.scope);
-    let ask = off_thread(move || read(&body, &reader, scope)).await?;
+    let mut ask = off_thread(move || read(&body, &reader, scope)).await?;
+    if ask.structure.is_some() {
+        let _leave = app.compiling.acquire().await;
+        let compiler = app.clone();
+        ask = off_thread(move || ask.with_constraint(&compiler)).await?;
+    }
     generate::answer(app, ask, caller.scope, format!("{prefix}-{}", caller.id)).await
 }
 
@@ -139,7 +144,7 @@ async fn convert(app: Arc<App>, request: Request, how: fn(&[u8], &App) -> Result
     }
 }
 
-/// Runs what may take longer than a moment.
+/// Runs what may take longer than a moment, on one of the [`crate::app::READERS`].
 async fn off_thread<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, ApiError> + Send + 'static,
 ) -> Result<V, ApiError> {

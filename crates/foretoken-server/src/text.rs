@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use foretoken_decode::constraint::Constraint;
 use foretoken_engine::{EngineError, Grammar, Infill, ModelFile, TokenId};
+use foretoken_formats::FormatError;
 use foretoken_formats::chat::Conversation;
 use foretoken_formats::tokenizer::Special;
 
@@ -119,6 +120,25 @@ pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
+/// Most bytes of one word, such as a line of a binary file in base64. A word of megabytes would take a minute.
+const MAX_WORD_BYTES: usize = 128 << 10;
+
+impl FileText {
+    fn check_words(&self, text: &str) -> Result<(), EngineError> {
+        // Words are looked for only where there may be such a one.
+        if text.len() <= MAX_WORD_BYTES {
+            return Ok(());
+        }
+        match self.file.tokenizer().longest_word(text) {
+            n if n > MAX_WORD_BYTES => {
+                let reason = format!("it has a word of {n} bytes, and at most {MAX_WORD_BYTES} are accepted");
+                Err(EngineError::Format(FormatError::Encode { reason }))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 fn mode(special: bool) -> Special {
     if special { Special::Parse } else { Special::AsText }
 }
@@ -141,10 +161,12 @@ impl TextModel for FileText {
     }
 
     fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
+        self.check_words(text)?;
         self.file.encode(text, mode(special))
     }
 
     fn encode_part(&self, text: &str, special: bool) -> Result<Vec<TokenId>, EngineError> {
+        self.check_words(text)?;
         Ok(self.file.tokenizer().encode(text, mode(special))?)
     }
 
@@ -160,10 +182,13 @@ impl TextModel for FileText {
     }
 
     fn encode_chat(&self, conversation: &Conversation) -> Result<Vec<TokenId>, EngineError> {
+        conversation.messages.iter().try_for_each(|message| self.check_words(&message.content))?;
         self.file.encode_conversation(conversation)
     }
 
     fn encode_infill(&self, before: &str, after: &str) -> Result<Option<Infill>, EngineError> {
+        self.check_words(before)?;
+        self.check_words(after)?;
         self.file.encode_infill(before, after)
     }
 

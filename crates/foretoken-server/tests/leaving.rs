@@ -2,13 +2,19 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use axum::http::StatusCode;
-use common::{Server, Setup, block_on, json, text};
-use foretoken_server::Limits;
+use common::{HELD, Server, Setup, block_on, json, text};
+use foretoken_server::{Limits, READERS};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use serde_json::json as j;
 
 const COMPLETIONS: &str = "/v1/completions";
+/// Far longer than anything here takes.
+const LATE: Duration = Duration::from_secs(30);
 
 fn long() -> serde_json::Value {
     j!({ "prompt": "abc", "max_tokens": 400, "ignore_eos": true, "stream": true, "seed": 1 })
@@ -46,6 +52,27 @@ fn a_slow_reader_gets_everything_and_holds_nobody_up() {
         assert_eq!(other["choices"][0]["text"], read);
         server.end();
     });
+}
+
+#[test]
+fn plain_requests_do_not_wait_for_the_grammars_of_others() {
+    let hold = Arc::new(Mutex::new(()));
+    let server = Server::new(Setup { hold: hold.clone(), ..Setup::default() });
+    block_on(async {
+        let held = hold.lock().expect("nobody panics");
+        let (grammar, plain) = (j!({ "prompt": "a", "regex": HELD }), j!({ "prompt": "a", "max_tokens": 3 }));
+        let slow = join_all((0..3 * READERS).map(|_| server.ask(COMPLETIONS, &grammar)));
+        let others = async {
+            for _ in 0..3 {
+                server.ask(COMPLETIONS, &plain).await;
+            }
+            drop(held);
+        };
+        let both = async { tokio::join!(slow, others) };
+        let (slow, ()) = tokio::time::timeout(LATE, both).await.expect("plain ones are served meanwhile");
+        assert!(slow.iter().all(|answer| answer["choices"][0]["finish_reason"] == "stop"), "{slow:?}");
+    });
+    server.end();
 }
 
 #[test]

@@ -165,10 +165,17 @@ fn grammars_that_want_too_much_are_refused_and_hold_nobody_up() {
     let Some(server) = RealServer::new("smollm2-135m", 512, 512) else { return };
     let schema = |schema: Value| j!({ "response_format": { "type": "json_schema", "json_schema": { "name": "x", "schema": schema } } });
     let layers: String = (0..60).map(|n| format!("a{n}: a{} a{}\n", n + 1, n + 1)).collect();
+    let chain: String = (0..9000).map(|n| format!("a{n}: a{}\n", n + 1)).collect();
+    let links: Value = (0..5000).map(|n| (n.to_string(), j!({ "$ref": format!("#/$defs/{}", n + 1) }))).collect();
     let hostile = [
         j!({ "regex": "(".repeat(5000) + &")".repeat(5000) }),
         j!({ "regex": "a".repeat(900_000) }),
         j!({ "grammar": format!("start: a0\n{layers}a60: \"x\"") }),
+        j!({ "grammar": format!("start: a0\n{chain}a9000: \"x\"") }),
+        schema(j!({ "$ref": "#/$defs/0", "$defs": links })),
+        schema(
+            j!({ "allOf": (0..20).map(|n| j!({ "type": "string", "pattern": format!(".*{n}.*") })).collect::<Vec<_>>() }),
+        ),
         j!({ "grammar": "start: x{1000000}\nx: \"a\"" }),
         j!({ "grammar": "%import \"/etc/passwd\"\nstart: \"a\"" }),
         j!({ "grammar": "start: %json { \"type\": \"integer\", \"multipleOf\": 12345678 }" }),
@@ -195,6 +202,31 @@ fn grammars_that_want_too_much_are_refused_and_hold_nobody_up() {
         let others = async { server.ask("/v1/completions", &plain).await["choices"].take() };
         let (beside, _) = tokio::join!(others, join_all(hostile.into_iter().map(refuse)));
         assert_eq!((&beside, &server.ask("/v1/completions", &plain).await["choices"]), (&before, &before));
+    });
+    server.end();
+}
+
+#[test]
+fn words_without_an_end_are_refused_at_once() {
+    let Some(server) = RealServer::new("smollm2-135m", 512, 512) else { return };
+    block_on(async {
+        for word in ["a", " ", "\n", "é"] {
+            let word = word.repeat(1_000_000);
+            let chat = j!({ "messages": [{ "role": "user", "content": word }] });
+            for (path, body) in [
+                ("/v1/completions", j!({ "prompt": word })),
+                ("/tokenize", j!({ "prompt": word, "add_special_tokens": false })),
+                (CHATS, chat),
+            ] {
+                let refused = server.ask(path, &body).await["error"]["message"].take();
+                assert!(
+                    refused.as_str().is_some_and(|why| why.contains("a word of") && why.contains("131072")),
+                    "{refused}"
+                );
+            }
+        }
+        let words = server.ask("/tokenize", &j!({ "prompt": "some words and more, ".repeat(10_000) })).await;
+        assert!(words["count"].as_u64() >= Some(50_000), "{:.200}", words.to_string());
     });
     server.end();
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::weight::size;
+
 /// Keywords that hold a schema, a list of schemas or schemas by name.
 const ONE: &[&str] = &["items", "additionalProperties", "not", "contains", "additionalItems", "propertyNames"];
 const LISTS: &[&str] = &["anyOf", "oneOf", "allOf", "prefixItems", "items"];
@@ -9,11 +11,24 @@ const NAMED: &[&str] = &["properties", "patternProperties", "$defs", "definition
 /// What references may point to.
 const SHARED: &[&str] = &["$defs", "definitions", "$schema", "x-guidance"];
 
+/// Values in all parts that are tried, and for each try: the place of a fault in a large schema may be told less closely.
+const MOST_TRIED: u64 = 20_000;
+const FOR_EACH_TRY: u64 = 200;
+
 /// The place of the fault as a JSON pointer from `#`, and what is said of it. `fault` says why a schema is refused.
 pub(super) fn find(schema: &Value, why: String, fault: &dyn Fn(&Value) -> Option<String>) -> (String, String) {
     let (mut place, mut why, mut here) = ("#".to_owned(), why, schema);
+    let mut tried = 0;
+    let mut fault_of = |part: &Value| {
+        if tried > MOST_TRIED {
+            return None;
+        }
+        let part = with_shared(part, schema);
+        tried += size(&part) + FOR_EACH_TRY;
+        fault(&part)
+    };
     while let Some((step, part, because)) = parts(here).into_iter().find_map(|(step, part)| {
-        let because = fault(&with_shared(part, schema))?;
+        let because = fault_of(part)?;
         Some((step, part, because))
     }) {
         place.push_str(&step);

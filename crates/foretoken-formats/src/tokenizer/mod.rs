@@ -133,6 +133,13 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Bytes of a text's longest word, which is where merges run: encoding takes longer for each byte of a word that is longer.
+    pub fn longest_word(&self, text: &str) -> usize {
+        let mut longest = 0;
+        self.splitter.split(text, |word| longest = longest.max(word.len()));
+        longest
+    }
+
     /// The ids of a whole prompt: [`Self::encode`], with the beginning and end tokens that the file asks for.
     pub fn encode_prompt(&self, text: &str, special: Special) -> Result<Vec<TokenId>, FormatError> {
         let mut ids = self.encode(text, special)?;

@@ -100,28 +100,19 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
         let error = ApiError::from(RequestError::PromptTooLong { len: prompt.len(), limit });
         return Err(ApiError { param: Some("messages".into()), ..error });
     }
-    let constraint = match (tools.grammar, grammar) {
+    let structure = match (tools.grammar, grammar) {
         (Some(_), Some((_, field))) => return Err(fields.wrong(field, "cannot be used together with tool_choice")),
         (Some(grammar), None) => Some((grammar, "tools")),
         (None, grammar) => grammar,
     };
-    let constraint = match constraint {
-        Some((grammar, field)) => {
-            let grammar = if start == Start::Thought { after_thought(grammar) } else { grammar };
-            Some(app.text.constraint(&grammar).map_err(|error| ApiError::engine(error, field))?)
-        }
-        None => None,
-    };
-    let request = |choice| Request {
-        max_tokens,
-        constraint: constraint.clone(),
-        logprobs,
-        ..settings.request(prompt.clone(), choice, scope)
-    };
+    let structure = structure
+        .map(|(grammar, field)| (if start == Start::Thought { after_thought(grammar) } else { grammar }, field));
+    let request = |choice| Request { max_tokens, logprobs, ..settings.request(prompt.clone(), choice, scope) };
     let stream = settings.stream;
     let kind = ReplyKind::Chat { form, start, logprobs };
     let requests = (0..settings.n).map(request).collect();
-    Ok(Ask { requests, scoring: Vec::new(), shape: Shape::new(kind, &settings, vec![prompt.len()]), stream })
+    let shape = Shape::new(kind, &settings, vec![prompt.len()]);
+    Ok(Ask { requests, structure, scoring: Vec::new(), shape, stream })
 }
 
 /// Structure binds what follows the thought.

@@ -39,7 +39,7 @@ pub const MAX_LOGPROBS: usize = 20;
 pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     let mut fields = Fields::parse(body, &[settings::FIELDS, structure::FIELDS, FIELDS])?;
     let settings = Settings::read(&mut fields, app)?;
-    let grammar = structure::read(&mut fields)?;
+    let structure = structure::read(&mut fields)?;
     let prompt = fields.any("prompt");
     let prompt = fields.required("prompt", prompt)?;
     let suffix = fields.text("suffix")?;
@@ -60,17 +60,12 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     }
     let prompts = prompts(prompt, special, suffix.as_deref(), app)?;
     check_lengths(&prompts, app)?;
-    let constraint = match &grammar {
-        Some((grammar, field)) => Some(app.text.constraint(grammar).map_err(|error| ApiError::engine(error, field))?),
-        None => None,
-    };
     let mut requests = Vec::with_capacity(prompts.len() * settings.n);
     for prompt in prompts.iter().filter(|_| max_tokens > 0) {
         for choice in 0..settings.n {
             requests.push(Request {
                 max_tokens: Some(max_tokens),
                 end_tokens: prompt.end_tokens.clone(),
-                constraint: constraint.clone(),
                 logprobs,
                 ..settings.request(prompt.prompt.clone(), choice, scope)
             });
@@ -84,7 +79,7 @@ pub fn read(body: &[u8], app: &App, scope: u64) -> Result<Ask, ApiError> {
     let lens = prompts.iter().map(|prompt| prompt.prompt.len()).collect();
     let echoed = echo.then(|| prompts.into_iter().map(|prompt| prompt.prompt).collect());
     let kind = ReplyKind::Completion { echoed, logprobs };
-    Ok(Ask { requests, scoring, shape: Shape::new(kind, &settings, lens), stream })
+    Ok(Ask { requests, structure, scoring, shape: Shape::new(kind, &settings, lens), stream })
 }
 
 /// Every prompt as tokens.

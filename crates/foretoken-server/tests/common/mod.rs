@@ -5,7 +5,7 @@
 
 pub mod real;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use axum::Router;
@@ -16,7 +16,7 @@ use foretoken_decode::constraint::Constraint;
 use foretoken_decode::{Decoder, drafters};
 use foretoken_engine::{EngineError, Grammar, Infill, Scheduler, TokenId, WallClock};
 use foretoken_formats::chat::Conversation;
-use foretoken_server::{App, Habits, Keys, Limits, Metrics, PassLog, TextModel, router, worker};
+use foretoken_server::{App, Habits, Keys, Limits, Metrics, PassLog, READERS, TextModel, router, worker};
 use foretoken_testkit::{Script, ToyCache, ToyModel, ToyTarget, ToyText};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -29,7 +29,11 @@ pub const END: TokenId = 8;
 /// Letters, spaces and line breaks.
 pub struct Toy {
     pub habits: Habits,
+    /// Whoever compiles the regular expression [`HELD`] waits for it.
+    pub hold: Arc<Mutex<()>>,
 }
+
+pub const HELD: &str = "held";
 
 impl TextModel for Toy {
     fn id(&self) -> &str {
@@ -66,6 +70,10 @@ impl TextModel for Toy {
 
     fn constraint(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, EngineError> {
         match grammar {
+            Grammar::Regex(regex) if regex == HELD => {
+                drop(self.hold.lock().expect("nobody panics"));
+                Ok(Box::new(Script::new(1, VOCAB_SIZE)))
+            }
             Grammar::Regex(regex) => Ok(Box::new(Script::new(regex.len() as u64, VOCAB_SIZE))),
             _ => Err(EngineError::Grammar { what: "JSON schema", why: "toys know no JSON".into() }),
         }
@@ -97,11 +105,13 @@ pub struct Setup {
     pub limits: Limits,
     pub habits: Habits,
     pub shadows: f64,
+    pub hold: Arc<Mutex<()>>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { pages: 1000, keys: "", limits: Limits::default(), habits: Habits::default(), shadows: 0.0 }
+        let (limits, habits, hold) = Default::default();
+        Self { pages: 1000, keys: "", limits, habits, shadows: 0.0, hold }
     }
 }
 
@@ -127,7 +137,7 @@ impl Server {
         let drafters = scheduler.drafters();
         let metrics = Arc::new(Metrics::new("toy", drafters.clone()));
         let (engine, thread) = worker::spawn(scheduler, passes, metrics.clone(), setup.shadows).expect("a thread");
-        let text = Box::new(Toy { habits: setup.habits });
+        let text = Box::new(Toy { habits: setup.habits, hold: setup.hold });
         let keys = Keys::from_lines(setup.keys);
         let app = Arc::new(App::new(text, engine, metrics, keys, setup.limits, drafters, "fp".into()));
         Self { router: router(app.clone()), app, thread: Some(thread) }
@@ -205,5 +215,6 @@ pub fn chunks(text: &str) -> Vec<Value> {
 
 /// Runs a test on one thread, as the server runs.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(READERS).build().expect("a runtime").block_on(future)
 }
