@@ -14,18 +14,21 @@ use minijinja::{AutoEscape, Environment, Value, context};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::{Special, Tokenizer};
-use crate::{FormatError, TokenId, printable};
+use crate::{FormatError, TokenId, deep, printable};
 pub use conversation::{Conversation, Message};
 use guard::Guard;
 
 const KEY: &str = "tokenizer.chat_template";
 const NAME: &str = "chat template";
 /// The longest templates in use have some 20 kB.
-const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 /// Instructions, or 64 bytes of data each: for any template a hundred messages over, and stopped within a second.
 const FUEL: u64 = 1_000_000;
 /// More for long messages, which a template may cut and copy several times.
 const FUEL_PER_BYTE: u64 = 1;
+const MAX_EXTRA_FUEL: u64 = 1_000_000;
+/// For as deep as a template of that size may be nested, and as deep as it can nest values on its fuel.
+const STACK_BYTES: usize = 512 << 20;
 /// What a template may add to the messages.
 const MAX_EXTRA_BYTES: usize = 4 << 20;
 
@@ -65,7 +68,8 @@ impl ChatTemplate {
         environment.set_debug(false);
         functions::add(&mut environment);
         let compiled = functions::without_generation_tags(source);
-        environment.add_template_owned(NAME, compiled.into_owned()).map_err(describe)?;
+        let adding = || environment.add_template_owned(NAME, compiled.into_owned());
+        deep::run(STACK_BYTES, adding).map_err(no_thread)?.map_err(describe)?;
         Ok(Self { environment, source: source.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
@@ -101,7 +105,7 @@ impl ChatTemplate {
     ) -> Result<String, FormatError> {
         let content_bytes: usize = conversation.texts().iter().map(|text| text.len()).sum();
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(FUEL + FUEL_PER_BYTE * content_bytes as u64));
+        environment.set_fuel(Some(FUEL + MAX_EXTRA_FUEL.min(FUEL_PER_BYTE * content_bytes as u64)));
         environment.add_function("strftime_now", functions::strftime_now(now));
         let template = environment.get_template(NAME).map_err(describe)?;
         let own = context! {
@@ -118,7 +122,9 @@ impl ChatTemplate {
         let context = context! { ..own, ..tools, ..conversation::jinja(&conversation.variables) };
         let mut out = Limited { bytes: Vec::new(), limit: 4 * content_bytes + MAX_EXTRA_BYTES };
         let limit = out.limit;
-        template.render_captured_to(context, &mut out).map_err(|error| match error.kind() {
+        // What the template leaves behind is dropped there too.
+        let rendering = || template.render_captured_to(context, &mut out).map(drop);
+        deep::run(STACK_BYTES, rendering).map_err(no_thread)?.map_err(|error| match error.kind() {
             minijinja::ErrorKind::WriteFailure => {
                 FormatError::Template { reason: format!("its output is longer than {limit} bytes") }
             }
@@ -187,6 +193,10 @@ impl Write for Limited {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+fn no_thread(error: std::io::Error) -> FormatError {
+    FormatError::Template { reason: format!("there is no thread to run it: {error}") }
 }
 
 fn describe(error: minijinja::Error) -> FormatError {
