@@ -16,20 +16,20 @@ use crate::error::{ApiError, json_response};
 use crate::gate::Permit;
 use crate::reply::{Chunks, Ended, Head, whole};
 use crate::score;
-use crate::worker::{Piece, Ticket, Update};
+use crate::worker::{Piece, Purpose, Ticket, Update};
 
 /// How often a waiting client is told that it is not forgotten.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Answers a request of this scope.
 pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<Response<Body>, ApiError> {
-    let Ask { requests, scoring, shape, stream } = ask;
+    let Ask { requests, scoring, shape, stream, .. } = ask;
     let permit = app.gate.enter(scope, requests.len().max(scoring.len()))?;
     let started = Instant::now();
     let scores = match scoring.is_empty() {
         true => Vec::new(),
         false => {
-            let ended = finish(app.engine.submit(scoring, false).await?, false).await?;
+            let ended = finish(app.engine.submit(scoring, Purpose::Scores).await?, false).await?;
             let scores =
                 ended.into_iter().zip(&shape.prompt_lens).map(|(ended, &len)| score::scores(ended.outcome, len));
             scores.collect()
@@ -38,8 +38,14 @@ pub async fn answer(app: Arc<App>, ask: Ask, scope: u64, id: String) -> Result<R
     let head = Head { id, created: now() };
     let n = requests.len();
     let ticket = match n {
-        0 => None,
-        _ => Some(app.engine.submit(requests, shape.trace).await?),
+        0 => {
+            shape.prompt_lens.iter().for_each(|&len| app.metrics.scored(len));
+            None
+        }
+        _ => {
+            let purpose = if shape.trace { Purpose::TracedTexts } else { Purpose::Texts };
+            Some(app.engine.submit(requests, purpose).await?)
+        }
     };
     if stream {
         let chunks = Chunks::new(head, shape, n);

@@ -81,30 +81,36 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, shutdown: impl Future<O
     }
 }
 
-/// A stream that fails when it cannot be written for too long.
+/// Bytes a second that a client has to take, or our patience with it grows short.
+const LEAST_RATE: f64 = 1024.0;
+
+/// A stream that fails when it cannot be written for too long. Who takes a byte now and then does not make up for it.
 struct Patient<S> {
     stream: S,
     limit: Duration,
+    /// What is left of the limit: waiting uses it up, and what is taken gives it back.
+    left: Duration,
     /// Runs while the client does not take what is sent.
-    waiting: Option<Pin<Box<Sleep>>>,
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl<S> Patient<S> {
     fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, waiting: None }
+        Self { stream, limit, left: limit, waiting: None }
     }
 
-    fn judge<V>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<V>>) -> Poll<io::Result<V>> {
-        if polled.is_ready() {
-            self.waiting = None;
-            return polled;
+    fn judge(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let Poll::Ready(taken) = polled else {
+            let left = self.left;
+            let (_, over) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
+            return over.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()));
+        };
+        if let Some((since, _)) = self.waiting.take() {
+            self.left = self.left.saturating_sub(since.elapsed());
         }
-        let limit = self.limit;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
-        match waiting.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
+        let n_bytes = *taken.as_ref().unwrap_or(&0);
+        self.left = self.limit.min(self.left + Duration::from_secs_f64(n_bytes as f64 / LEAST_RATE));
+        Poll::Ready(taken)
     }
 }
 
@@ -122,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
-        self.judge(cx, polled)
+        self.judge(cx, polled.map_ok(|()| 0)).map_ok(|_| ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -140,5 +146,37 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// Writes much to a client that reads so many bytes every few milliseconds.
+    async fn write_to_reader_of(n_bytes: usize, limit: Duration) -> io::Result<()> {
+        let (mut client, server) = duplex(64);
+        let mut patient = Patient::new(server, limit);
+        let reading = async {
+            let mut bytes = vec![0; n_bytes];
+            while client.read(&mut bytes).await.is_ok_and(|n| n > 0) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let writing = async move {
+            let written = patient.write_all(&[7; 4096]).await;
+            drop(patient);
+            written
+        };
+        tokio::join!(reading, writing).1
+    }
+
+    #[test]
+    fn who_reads_byte_by_byte_is_cut_off() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let written = runtime.block_on(write_to_reader_of(1, Duration::from_millis(50)));
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        runtime.block_on(write_to_reader_of(64, Duration::from_secs(20))).expect("slow, but not too slow");
     }
 }

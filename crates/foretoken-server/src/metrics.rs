@@ -229,16 +229,24 @@ impl Metrics {
         self.cached_tokens.inc_by(outcome.cached_tokens as u64);
         self.queue.observe(outcome.queue_seconds);
         self.whole.observe(after.as_secs_f64());
-        let (own, known) = reasons(outcome.finish_reason);
+        self.ended(outcome.finish_reason);
+    }
+
+    /// A prompt of so many tokens was scored, and no text was to follow.
+    pub fn scored(&self, prompt_tokens: usize) {
+        self.prompt_tokens.inc_by(prompt_tokens as u64);
+        self.ended(Finish::Length);
+    }
+
+    fn ended(&self, finish: Finish) {
+        let (own, known) = reasons(finish);
         self.finished.get_or_create(&[("reason", own.to_owned())]).inc();
         self.finished_vllm.get_or_create(&[("finished_reason", known.to_owned())]).inc();
     }
 
     /// A choice was given up because a pass could not be run.
     pub fn failed(&self) {
-        let (own, known) = reasons(Finish::Failed);
-        self.finished.get_or_create(&[("reason", own.to_owned())]).inc();
-        self.finished_vllm.get_or_create(&[("finished_reason", known.to_owned())]).inc();
+        self.ended(Finish::Failed);
     }
 
     /// A choice was run again without drafts.
@@ -255,12 +263,10 @@ impl Metrics {
         }
     }
 
-    /// A pass was run.
-    pub fn pass(&self, trace: &PassTrace, costs: &CostTable) {
+    /// A pass was run. What it brought is counted of those parts that are somebody's texts.
+    pub fn pass(&self, trace: &PassTrace, costs: &CostTable, is_counted: impl Fn(&SequenceTrace) -> bool) {
         self.passes.inc();
         self.rows.inc_by(trace.shape.rows as u64);
-        self.drafted.inc_by(trace.drafted as u64);
-        self.accepted.inc_by(trace.accepted as u64);
         for (phase, time) in [("draft", trace.draft), ("verify", trace.verify), ("rest", trace.rest)] {
             self.seconds.get_or_create(&[("phase", phase.to_owned())]).inc_by(time.as_secs_f64());
         }
@@ -268,8 +274,9 @@ impl Metrics {
             let seconds = spent.time.as_secs_f64();
             self.drafter_seconds.get_or_create(&[("drafter", (*drafter).to_owned())]).inc_by(seconds);
         }
-        trace.sequences.iter().filter(|sequence| !sequence.tokens.is_empty()).for_each(|part| self.part(part));
-        self.plain_seconds.inc_by(plain_seconds(trace, costs));
+        let texts = trace.sequences.iter().filter(|part| !part.tokens.is_empty() && is_counted(part));
+        texts.for_each(|part| self.part(part));
+        self.plain_seconds.inc_by(plain_seconds(trace, costs, is_counted));
         let taken: f64 = ["draft", "verify", "rest"].iter().map(|p| self.phase_seconds(p)).sum();
         self.speedup.set(self.plain_seconds.get() / taken.max(f64::MIN_POSITIVE));
     }
@@ -290,6 +297,8 @@ impl Metrics {
             return;
         }
         self.drafts.inc();
+        self.drafted.inc_by(part.proposed.iter().filter(|guess| guess.run).count() as u64);
+        self.accepted.inc_by(part.tokens.len() as u64 - 1);
         let accepted = part.path();
         let mut depths: Vec<usize> = Vec::with_capacity(part.proposed.len());
         for (index, guess) in part.proposed.iter().enumerate() {
@@ -344,17 +353,18 @@ fn reasons(finish: Finish) -> (&'static str, &'static str) {
 }
 
 /// Seconds in which the model would have written a pass's tokens one at a time: the same pass without guesses, and passes
-/// of one row for each sequence for the rest.
-fn plain_seconds(trace: &PassTrace, costs: &CostTable) -> f64 {
+/// of one row for each sequence for the rest. The tokens of what is no text were known before, and are rows as in a prompt.
+fn plain_seconds(trace: &PassTrace, costs: &CostTable, is_text: impl Fn(&SequenceTrace) -> bool) -> f64 {
     let (mut given, mut next) = (PassShape::default(), PassShape::default());
     let mut n_tokens = 0;
     for part in &trace.sequences {
-        let end = part.start + part.given;
-        given.rows += part.given;
+        let more = if is_text(part) { 0 } else { part.tokens.len().saturating_sub(1) };
+        let end = part.start + part.given + more;
+        given.rows += part.given + more;
         given.context += (part.start + 1..=end).sum::<usize>();
         if !part.tokens.is_empty() {
-            n_tokens += part.tokens.len();
-            given.logits_rows += 1;
+            n_tokens += part.tokens.len() - more;
+            given.logits_rows += 1 + more;
             next.rows += 1;
             next.logits_rows += 1;
             next.context += end + 1;

@@ -53,9 +53,21 @@ enum Command {
     Stop,
 }
 
+/// What requests are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Texts.
+    Texts,
+    /// Texts, of which every pass's guesses are told too.
+    TracedTexts,
+    /// Log-probabilities of prompts. Nothing of them is counted but the passes: no token is written, and to guess a prompt's
+    /// tokens is no feat.
+    Scores,
+}
+
 struct Submission {
     requests: Vec<Request>,
-    traced: bool,
+    purpose: Purpose,
     updates: updates::UnboundedSender<(usize, Update)>,
     reply: oneshot::Sender<Result<Vec<RequestId>, RequestError>>,
 }
@@ -84,12 +96,12 @@ pub enum SubmitError {
 }
 
 impl Handle {
-    /// Hands requests in, all or none. `traced`: pieces come with all guesses of their pass.
-    pub async fn submit(&self, requests: Vec<Request>, traced: bool) -> Result<Ticket, SubmitError> {
+    /// Hands requests in, all or none.
+    pub async fn submit(&self, requests: Vec<Request>, purpose: Purpose) -> Result<Ticket, SubmitError> {
         let n = requests.len();
         let (sender, updates) = updates::unbounded_channel();
         let (reply, answer) = oneshot::channel();
-        let submission = Submission { requests, traced, updates: sender, reply };
+        let submission = Submission { requests, purpose, updates: sender, reply };
         self.0.send(Command::Submit(submission)).map_err(|_| SubmitError::Stopped)?;
         let ids = answer.await.map_err(|_| SubmitError::Stopped)?.map_err(SubmitError::Refused)?;
         Ok(Ticket { ids, ended: vec![false; n], updates, commands: self.0.clone() })
@@ -143,8 +155,9 @@ impl Drop for Ticket {
 
 /// A choice under way.
 struct Open {
+    id: RequestId,
     choice: usize,
-    traced: bool,
+    purpose: Purpose,
     updates: updates::UnboundedSender<(usize, Update)>,
     submitted: Duration,
     /// The request without drafts, when it is to be run again.
@@ -158,6 +171,11 @@ struct Open {
 }
 
 impl Open {
+    /// Whether it is a text that somebody asked for.
+    fn is_counted(&self) -> bool {
+        self.purpose != Purpose::Scores
+    }
+
     /// Hands on what the pass has brought.
     fn deliver(&mut self, ends: bool) {
         if let Some(piece) = self.piece.take() {
@@ -283,17 +301,27 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
     }
 
     fn submit(&mut self, submission: Submission) {
-        let Submission { requests, traced, updates, reply } = submission;
+        let Submission { requests, purpose, updates, reply } = submission;
         let submitted = self.clock.now();
         let mut ids = Vec::with_capacity(requests.len());
         for (choice, request) in requests.into_iter().enumerate() {
-            let shadow = self.shadows.choose(&request);
+            let shadow = if purpose == Purpose::Scores { None } else { self.shadows.choose(&request) };
             match self.scheduler.submit(request) {
                 Ok(id) => {
                     let updates = updates.clone();
                     self.open.insert(
                         id,
-                        Open { choice, traced, updates, submitted, shadow, alone: true, latest: None, piece: None },
+                        Open {
+                            id,
+                            choice,
+                            purpose,
+                            updates,
+                            submitted,
+                            shadow,
+                            alone: true,
+                            latest: None,
+                            piece: None,
+                        },
                     );
                     ids.push(id);
                 }
@@ -330,7 +358,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                 if tokens.is_empty() && text.is_empty() {
                     return;
                 }
-                if !tokens.is_empty() {
+                if !tokens.is_empty() && state.is_counted() {
                     let now = now();
                     match state.latest {
                         None => metrics.first_token(now - state.submitted),
@@ -339,7 +367,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                     state.latest = Some(now);
                     metrics.output_tokens(tokens.len());
                 }
-                let trace = state.traced.then(|| passes.of(request)).flatten();
+                let trace = (state.purpose == Purpose::TracedTexts).then(|| passes.of(request)).flatten();
                 state.piece = Some(Piece {
                     tokens: tokens.to_vec(),
                     sources: sources.iter().map(|source| source.0).collect(),
@@ -361,14 +389,20 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
                 if let Some(plain) = state.shadow.take() {
                     shadows.ended(plain, &outcome, state.alone);
                 }
-                metrics.finished(&outcome, now() - state.submitted);
+                if state.is_counted() {
+                    metrics.finished(&outcome, now() - state.submitted);
+                }
                 ended.push((state, outcome));
             }
         })?;
         // What is run again is no work that anybody asked for.
         let asked_for = |trace: &PassTrace| trace.sequences.iter().all(|part| Some(part.request) != shadow_id);
         if let Some(trace) = self.passes.take().filter(asked_for) {
-            self.metrics.pass(&trace, self.scheduler.cost_table());
+            let ended = ended.iter().filter(|(state, _)| !state.is_counted()).map(|(state, _)| state.id);
+            let open = self.open.values().filter(|state| !state.is_counted()).map(|state| state.id);
+            let uncounted: Vec<RequestId> = open.chain(ended).collect();
+            let is_counted = |part: &SequenceTrace| !uncounted.iter().any(|id| id.0 == part.request);
+            self.metrics.pass(&trace, self.scheduler.cost_table(), is_counted);
         }
         self.tell_load();
         // Only now: who has an answer finds it counted.

@@ -44,6 +44,13 @@ fn an_answer_says_what_it_took() {
         assert_eq!(n("predicted_n"), n("passes") + n("draft_n_accepted"));
         assert_eq!((n("prompt_n"), n("cache_n")), (5, 0));
         assert!(n("draft_n") >= n("draft_n_accepted"));
+        let drafted = with(completion("abcabcabc"), j!({ "draft": "recycle", "draft_width": 4, "max_tokens": 100 }));
+        let shares = server.ask(COMPLETIONS, &drafted).await["timings"]["acceptance_by_depth"].clone();
+        let shares: Vec<f64> = shares.as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).collect();
+        assert!(
+            shares.len() > 1 && shares[0] > 0.0 && shares.iter().all(|share| (0.0..=1.0).contains(share)),
+            "{shares:?}"
+        );
         // A drawn seed is told, and gives the same text again.
         let mut body = completion("hello");
         body["seed"] = Value::Null;
@@ -86,6 +93,59 @@ fn drafts_change_the_passes_and_nothing_else() {
                 assert_eq!(plain["usage"]["total_tokens"], drafted["usage"]["total_tokens"]);
             }
         }
+        server.end();
+    });
+}
+
+#[test]
+fn every_setting_does_what_it_says() {
+    block_on(async {
+        let server = Server::new(Setup::default());
+        let ask = async |more: Value| {
+            let body = with(completion("abcabc"), more);
+            let drafted = with(body.clone(), j!({ "draft": "recycle+suffix", "draft_width": 3 }));
+            let [plain, drafted] = [
+                server.ask(COMPLETIONS, &with(body, j!({ "draft": "none" }))).await,
+                server.ask(COMPLETIONS, &drafted).await,
+            ];
+            assert_eq!(plain["choices"], drafted["choices"]);
+            plain["choices"].clone()
+        };
+        let text = async |more: Value| ask(more).await[0]["text"].as_str().expect("a text").to_owned();
+        let drawn = text(j!({})).await;
+        let likeliest = text(j!({ "temperature": 0 })).await;
+        assert_ne!(drawn, likeliest);
+        for only_one in
+            [j!({ "top_k": 1 }), j!({ "min_p": 1 }), j!({ "top_p": 0 }), j!({ "temperature": 0, "seed": 99 })]
+        {
+            assert_eq!(text(only_one.clone()).await, likeliest, "{only_one}");
+        }
+        let letter = server.ask("/detokenize", &j!({ "tokens": [12] })).await["content"].as_str().unwrap().to_owned();
+        assert_eq!(text(j!({ "logit_bias": { "12": 100 } })).await, letter.repeat(40));
+        assert!(!text(j!({ "logit_bias": { "12": -100 }, "temperature": 2 })).await.contains(&letter));
+        for penalty in ["frequency_penalty", "presence_penalty"] {
+            let choice = ask(j!({ penalty: 100, "max_tokens": 12, "logprobs": 0 })).await;
+            let tokens = choice[0]["logprobs"]["tokens"].as_array().expect("tokens").clone();
+            let seen: std::collections::HashSet<&str> = tokens.iter().filter_map(Value::as_str).collect();
+            assert_eq!(seen.len(), tokens.len(), "{penalty}: none comes twice in {tokens:?}");
+        }
+        assert_ne!(text(j!({ "repetition_penalty": 3, "temperature": 0 })).await, likeliest);
+        assert_ne!(text(j!({ "seed": 6 })).await, drawn);
+        let many = ask(j!({ "n": 3 })).await;
+        assert_eq!(many[0]["text"], drawn, "the first is the one that is asked for alone");
+        assert!(many[1]["text"] != many[0]["text"] && many[1]["text"] != many[2]["text"]);
+        let stop: String = drawn.chars().skip(7).take(2).collect();
+        let stopped = ask(j!({ "stop": [stop] })).await;
+        assert_eq!((&stopped[0]["finish_reason"], &stopped[0]["stop_reason"]), (&j!("stop"), &j!(stop)));
+        assert!(
+            drawn.starts_with(stopped[0]["text"].as_str().unwrap())
+                && !stopped[0]["text"].as_str().unwrap().contains(&stop)
+        );
+        let end = j!({ END.to_string(): 100 });
+        let early = ask(j!({ "ignore_eos": false, "logit_bias": end, "logprobs": 0 })).await;
+        assert_eq!((&early[0]["text"], &early[0]["finish_reason"]), (&j!(""), &j!("stop")));
+        let late = ask(j!({ "ignore_eos": false, "logit_bias": end, "min_tokens": 9, "logprobs": 0 })).await;
+        assert_eq!(late[0]["logprobs"]["tokens"].as_array().map(Vec::len), Some(9));
         server.end();
     });
 }
@@ -454,6 +514,34 @@ fn counters_agree_with_the_answers() {
         assert_eq!(sum("vllm:spec_decode_num_accepted_tokens_per_pos_total", ""), accepted as f64);
         assert_eq!(sum("foretoken_requests_finished_total", ""), 10.0);
         assert!(body.ends_with("# EOF\n"));
+        server.end();
+    });
+}
+
+#[test]
+fn prompts_that_are_scored_count_as_no_text() {
+    block_on(async {
+        let server = Server::new(Setup { shadows: 1.0, ..Setup::default() });
+        let echo = with(completion(&"abc ".repeat(10)), j!({ "echo": true, "logprobs": 1, "draft": "none" }));
+        let (mut prompt, mut output) = (0, 0);
+        for (n, max_tokens) in [(1, 0), (2, 0), (3, 5)] {
+            let answer = server.ask(COMPLETIONS, &with(echo.clone(), j!({ "max_tokens": max_tokens }))).await;
+            prompt += answer["usage"]["prompt_tokens"].as_u64().unwrap();
+            output += answer["usage"]["completion_tokens"].as_u64().unwrap();
+            for (line, value) in [
+                ("foretoken_prompt_tokens_total", prompt),
+                ("foretoken_output_tokens_total", output),
+                ("foretoken_requests_finished_total{reason=\"length\"}", n),
+                ("foretoken_draft_tokens_total", 0),
+                ("foretoken_draft_tokens_accepted_total", 0),
+                ("foretoken_drafts_total", 0),
+            ] {
+                assert_eq!(server.metric(line).await, value as f64, "{line} after {n}");
+            }
+        }
+        assert_eq!((prompt, output), (120, 5));
+        assert_eq!(server.metric("foretoken_first_token_seconds_count").await, 1.0);
+        assert_eq!(server.metric("foretoken_shadows_total").await, 0.0, "what was no text is not run again");
         server.end();
     });
 }

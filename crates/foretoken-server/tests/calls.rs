@@ -15,10 +15,26 @@ const TEXT: &str = concat!(
 
 /// What a client makes of the chunks of these pieces of a text: content, and each call's id, name and arguments.
 fn put_together(server: &Server, pieces: &[&str]) -> (String, Vec<(String, String, String)>) {
+    let (mut content, mut calls): (String, Vec<(String, String, String)>) = Default::default();
     let names = ["f".to_owned(), "g".to_owned()].into();
-    let form = Form { calls: Some(CallForm::Tagged), names, thinks: false };
+    for delta in deltas(server, Form { calls: Some(CallForm::Tagged), names, thinks: false }, Start::Content, pieces) {
+        content.push_str(delta["content"].as_str().unwrap_or_default());
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            let index = call["index"].as_u64().expect("an index") as usize;
+            if let Some(id) = call["id"].as_str() {
+                assert_eq!(index, calls.len(), "calls begin one after the other");
+                calls.push((id.into(), call["function"]["name"].as_str().expect("a name").into(), String::new()));
+            }
+            calls[index].2.push_str(call["function"]["arguments"].as_str().expect("arguments"));
+        }
+    }
+    (content, calls)
+}
+
+/// The deltas of an answer whose text comes in these pieces.
+fn deltas(server: &Server, form: Form, start: Start, pieces: &[&str]) -> Vec<Value> {
     let shape = Shape {
-        kind: Kind::Chat { form, start: Start::Content, logprobs: None },
+        kind: Kind::Chat { form, start, logprobs: None },
         n: 1,
         include_usage: false,
         trace: false,
@@ -27,7 +43,7 @@ fn put_together(server: &Server, pieces: &[&str]) -> (String, Vec<(String, Strin
         prompt_lens: vec![1],
     };
     let mut chunks = Chunks::new(Head { id: "chatcmpl-1".into(), created: 0 }, shape, 1);
-    let (mut content, mut calls): (String, Vec<(String, String, String)>) = Default::default();
+    let mut deltas = Vec::new();
     for text in pieces {
         let piece = Piece {
             tokens: vec![12; 2],
@@ -37,20 +53,36 @@ fn put_together(server: &Server, pieces: &[&str]) -> (String, Vec<(String, Strin
             trace: None,
             ends: false,
         };
-        for chunk in chunks.piece(0, &piece, &server.app) {
-            let delta = &chunk["choices"][0]["delta"];
-            content.push_str(delta["content"].as_str().unwrap_or_default());
-            for call in delta["tool_calls"].as_array().into_iter().flatten() {
-                let index = call["index"].as_u64().expect("an index") as usize;
-                if let Some(id) = call["id"].as_str() {
-                    assert_eq!(index, calls.len(), "calls begin one after the other");
-                    calls.push((id.into(), call["function"]["name"].as_str().expect("a name").into(), String::new()));
-                }
-                calls[index].2.push_str(call["function"]["arguments"].as_str().expect("arguments"));
-            }
-        }
+        deltas.extend(chunks.piece(0, &piece, &server.app).iter().map(|chunk| chunk["choices"][0]["delta"].clone()));
     }
-    (content, calls)
+    deltas
+}
+
+#[test]
+fn thoughts_are_told_apart_wherever_a_pass_ends() {
+    let server = Server::new(Setup::default());
+    let told = |start: Start, pieces: &[&str]| {
+        let form = Form { thinks: true, ..Form::default() };
+        let (mut thought, mut content) = (String::new(), String::new());
+        for delta in deltas(&server, form, start, pieces) {
+            thought.push_str(delta["reasoning_content"].as_str().unwrap_or_default());
+            assert!(content.is_empty() || delta["reasoning_content"].is_null(), "thoughts come first");
+            content.push_str(delta["content"].as_str().unwrap_or_default());
+        }
+        (thought, content)
+    };
+    let expected = ("Hm,\n2 < 3.".to_owned(), "It is < 3.".to_owned());
+    for (start, text) in [
+        (Start::Content, "<think>\nHm,\n2 < 3.\n</think>\n\nIt is < 3."),
+        (Start::Thought, "Hm,\n2 < 3.\n</think>\n\nIt is < 3."),
+    ] {
+        for at in 0..=text.len() {
+            assert_eq!(told(start, &[&text[..at], &text[at..]]), expected, "cut at {at}");
+        }
+        let letters: Vec<&str> = (0..text.len()).map(|at| &text[at..=at]).collect();
+        assert_eq!(told(start, &letters), expected);
+    }
+    server.end();
 }
 
 #[test]
