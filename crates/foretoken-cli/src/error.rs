@@ -72,7 +72,11 @@ pub enum CliError {
 
     /// The address to listen at.
     #[error("cannot listen at {address}: {error}")]
-    #[diagnostic(help("another program may be there: choose another --port, or --port 0 for a free one"))]
+    #[diagnostic(help("{}", match error.kind() {
+        io::ErrorKind::AddrNotAvailable => "--host is an address of this machine: 127.0.0.1, or 0.0.0.0 for all that it has",
+        io::ErrorKind::PermissionDenied => "ports below 1024 are the administrator's: choose another --port",
+        _ => "another program may be there: choose another --port, or --port 0 for a free one",
+    }))]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
@@ -81,7 +85,7 @@ pub enum CliError {
     },
 
     /// A server elsewhere could not be reached.
-    #[error("the endpoint does not answer: {error}")]
+    #[error("the endpoint gives no answers: {error}")]
     #[diagnostic(help(
         "what is answered is on the disk: the same command goes on from there. A certificate of one's own is trusted with --ca-file"
     ))]

@@ -72,7 +72,7 @@ struct RoomOptions {
 #[command(next_help_heading = "Serving")]
 struct ServingOptions {
     /// The address to listen at. Anything but this machine's own should have API keys
-    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
 
     /// The port to listen at; 0 takes a free one and prints it
@@ -96,8 +96,8 @@ struct ServingOptions {
     max_requests_per_key: Option<usize>,
 
     /// Largest body of a request
-    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = crate::options::at_least_one)]
-    max_body: usize,
+    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    max_body: u32,
 
     /// Run this share of the requests again without drafts, when there is nothing else to do: /metrics tells what drafting
     /// was worth, and whether a text was another, which is never
@@ -122,6 +122,16 @@ impl Args {
     /// Whether the log is JSON.
     pub fn log_json(&self) -> bool {
         self.log.log_json
+    }
+}
+
+/// Reads an address, of which `localhost` is a name.
+fn address(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        text => {
+            text.parse().map_err(|_| "give an address such as 127.0.0.1, or 0.0.0.0 for all of this machine".to_owned())
+        }
     }
 }
 
@@ -170,14 +180,10 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Requests that are read at the same time: long texts take a while to become tokens, and grammars to be compiled. It is
-/// more than one so that nobody has to wait for another's.
-const READERS: usize = 4;
-
 /// One thread for connections; requests are read on others.
 pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().max_blocking_threads(READERS).build().map_err(CliError::Thread)
+    builder.enable_all().max_blocking_threads(foretoken_server::READERS).build().map_err(CliError::Thread)
 }
 
 impl ServingOptions {
@@ -185,7 +191,7 @@ impl ServingOptions {
         Limits {
             requests: self.max_requests,
             requests_of_key: self.max_requests_per_key.unwrap_or(self.max_requests),
-            body_bytes: self.max_body << 20,
+            body_bytes: (self.max_body as usize) << 20,
             drain: Duration::from_secs(self.drain),
             ..Limits::default()
         }
@@ -246,6 +252,13 @@ impl EngineArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_addresses() {
+        assert_eq!(address("localhost").map(|host| host.is_loopback()), Ok(true));
+        assert_eq!(address("::").map(|host| host.is_loopback()), Ok(false));
+        assert!(address("example.com").is_err_and(|why| why.contains("0.0.0.0")));
+    }
 
     #[test]
     fn small_contexts_get_a_cache_for_several() {

@@ -334,3 +334,18 @@ fn reasons_for_drafting_are_told_when_they_change() {
     let plain = stderr(&run(&args(&model, &["-n", "24", "--temperature", "0", text])));
     assert!(!plain.contains("token 0: "), "{plain}");
 }
+
+#[test]
+fn what_stands_between_two_texts_is_filled_in() {
+    fails(&["generate", "-m", "embedded", "--suffix", "b", "a"], 1, &["no tokens to fill in the middle"]);
+    let Some(model) = foretoken_testkit::models::find("qwen-coder-0.5b") else { return };
+    let suffix = "\n    return total / len(numbers)\n";
+    let fill = |draft: &str| {
+        let more = ["--suffix", suffix, "--temperature", "0", "-n", "40", "--draft", draft, "--json", "--threads", "1"];
+        let path = model.to_str().expect("a path");
+        json(&[&["generate", "-m", path, "--ctx-size", "256", "def mean(numbers):\n"][..], &more[..]].concat())
+    };
+    let filled = fill("none");
+    assert!(filled["text"].as_str().is_some_and(|text| text.contains("total")), "{filled}");
+    assert_eq!(filled["token_ids"], fill("auto")["token_ids"]);
+}

@@ -27,10 +27,10 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    fn start(more: &[&str]) -> Self {
         let mut command =
             foretoken(&["serve", "-m", "embedded", "--port", "0", "--threads", "1", "--shadow", "0.5", "--log-json"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line of text");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -39,14 +39,20 @@ impl Server {
     }
 
     fn ask(&self, body: &Value) -> Value {
+        self.ask_with_id(body).1
+    }
+
+    /// The answer's `x-request-id`, and its JSON.
+    fn ask_with_id(&self, body: &Value) -> (String, Value) {
         let body = body.to_string();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
         write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
-        let (_, json) = answer.split_once("\r\n\r\n").expect("a body");
-        serde_json::from_str(json).unwrap_or_else(|_| panic!("{answer}"))
+        let (head, json) = answer.split_once("\r\n\r\n").expect("a body");
+        let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).expect("an id").to_owned();
+        (id, serde_json::from_str(json).unwrap_or_else(|_| panic!("{answer}")))
     }
 }
 
@@ -58,18 +64,21 @@ fn signal(child: &Child, name: &str) {
 #[test]
 #[cfg(unix)]
 fn a_server_answers_and_ends_when_it_is_told_to() {
-    let server = Server::start();
+    let server = Server::start(&[]);
     let body = json!({ "prompt": "def add(a, b):", "max_tokens": 20, "temperature": 0 });
     let answer = server.ask(&body);
     assert_eq!(answer["choices"][0]["text"], server.ask(&body)["choices"][0]["text"], "{answer}");
-    assert_eq!(server.ask(&json!({ "prompt": "a", "wish": 1 }))["error"]["code"], "unknown_field");
+    let (id, refused) = server.ask_with_id(&json!({ "prompt": "a", "wish": 1 }));
+    assert_eq!(refused["error"]["code"], "unknown_field");
     signal(&server.child, "TERM");
     let output = server.child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{output:?}");
-    for line in String::from_utf8_lossy(&output.stderr).lines() {
-        let line: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
-        assert!(line["level"].is_string());
-    }
+    let log = String::from_utf8_lossy(&output.stderr);
+    let log: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    assert!(log.iter().all(|line| line["level"].is_string()));
+    let line = log.iter().find(|line| line["fields"]["id"] == id).unwrap_or_else(|| panic!("{id} is not in {log:?}"));
+    assert_eq!((&line["fields"]["path"], &line["fields"]["status"]), (&json!("/v1/completions"), &json!(400)));
 }
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -133,11 +142,47 @@ fn a_batch_that_is_killed_goes_on_and_gives_one_line_for_each() {
     assert_eq!(lines(&path("killed")).len(), 24);
     assert_eq!(texts(&path("killed")), texts(&path("whole")), "whoever drafted, and however often it was begun");
 
-    let server = Server::start();
+    let server = Server::start(&[]);
     let there = batch("there", &["--endpoint", &format!("http://{}", server.address)]);
     let there = there.wait_with_output().expect("it ends");
     assert!(there.status.success(), "{}", stderr(&there));
     assert_eq!(texts(&path("there")), texts(&path("whole")));
+    let mut child = server.child;
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn what_every_line_would_be_refused_for_costs_no_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+    let line = |index: usize| {
+        let body = json!({ "prompt": "a", "max_tokens": 2, "model": "gpt-4o" });
+        json!({ "custom_id": index.to_string(), "method": "POST", "url": "/v1/completions", "body": body }).to_string()
+    };
+    fs::write(path("in"), (0..3).map(line).collect::<Vec<_>>().join("\n")).expect("it can be written");
+    fs::write(path("keys"), "secret\n").expect("it can be written");
+    let batch = |more: &[&str], key: &str| {
+        let mut command = foretoken(&["batch", &path("in"), &path("out"), "--threads", "1"]);
+        command.args(more).env("FORETOKEN_API_KEY", key).output().expect("it runs")
+    };
+    let server = Server::start(&["--api-keys", &path("keys"), "--name", "gpt-4o"]);
+    let (url, nowhere) = (format!("http://{}", server.address), format!("http://{}/nowhere", server.address));
+    for (more, key, why) in [
+        (&["-m", "embedded"][..], "", "there is no model \"gpt-4o\" here"),
+        (&["--endpoint", &url], "", "it does not know $FORETOKEN_API_KEY"),
+        (&["--endpoint", &url], "wrong", "it does not know $FORETOKEN_API_KEY"),
+        (&["--endpoint", &nowhere], "secret", "it answers 404 Not Found"),
+    ] {
+        let refused = batch(more, key);
+        assert!(!refused.status.success() && stderr(&refused).contains(why), "{}", stderr(&refused));
+        assert_eq!(fs::read_to_string(path("out")).expect("it is there"), "");
+    }
+    let answered = batch(&["--endpoint", &url], "secret");
+    assert!(answered.status.success() && stderr(&answered).contains("3 answered"), "{}", stderr(&answered));
+    fs::remove_file(path("out")).expect("it is there");
+    let here = batch(&["-m", "embedded", "--name", "gpt-4o"], "");
+    assert!(here.status.success() && stderr(&here).contains("3 answered"), "{}", stderr(&here));
     let mut child = server.child;
     child.kill().expect("it runs");
     child.wait().expect("it ends");

@@ -93,6 +93,15 @@ impl Caller {
         for _ in 1..MAX_TRIES {
             let (wait, why) = match self.ask_once(line).await {
                 Ok((status, _, retry_after)) if is_away(status) => (retry_after, format!("it answers {status}")),
+                // It would refuse every line, none of which is to blame.
+                Ok((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, body, _)) => {
+                    return Err(format!("it does not know $FORETOKEN_API_KEY: {}", message(&body)));
+                }
+                Ok((status @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED), body, _))
+                    if !names_model(&body) =>
+                {
+                    return Err(format!("it answers {status} at {}{}: {}", self.base, line.url, message(&body)));
+                }
                 Ok((status, body, _)) => {
                     self.told.store(false, Ordering::Relaxed);
                     return Ok((status, body));
@@ -125,6 +134,17 @@ impl Caller {
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         Ok((status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), retry_after))
     }
+}
+
+/// Whether an error is about the request's model and not about the path.
+fn names_model(body: &Value) -> bool {
+    body["error"]["param"] == "model" || body["error"]["code"] == "model_not_found"
+}
+
+/// What an error says, or the beginning of what is no error of ours.
+fn message(body: &Value) -> String {
+    let text = body["error"]["message"].as_str().map_or_else(|| body.to_string(), str::to_owned);
+    text.chars().take(200).collect()
 }
 
 /// What servers, and the proxies before them, say when another try may do.

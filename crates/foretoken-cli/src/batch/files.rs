@@ -33,6 +33,8 @@ pub fn read(path: &Path) -> Result<Vec<Line>, CliError> {
     let text = read_text(path)?;
     let mut ids = HashSet::new();
     let mut lines = Vec::new();
+    // Some editors begin files with a mark.
+    let text = text.trim_start_matches('\u{feff}');
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line = parse(line).map_err(|why| bad(path, format!("line {}: {why}", index + 1)))?;
         if !ids.insert(line.custom_id.clone()) {
@@ -84,6 +86,10 @@ impl Answers {
         let failed = |action| move |error| CliError::File { action, path: path.into(), error };
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = options.map_err(failed("open"))?;
+        // A device might be read without an end.
+        if !file.metadata().map_err(failed("read"))?.is_file() {
+            return Err(not_begun(path, "it is no file that could be read again".into()));
+        }
         if file.try_lock().is_err() {
             let error = io::Error::other("another batch is writing it");
             return Err(failed("write")(error));
@@ -193,6 +199,24 @@ mod tests {
             let error = Answers::open(&path, &lines).unwrap_err().to_string();
             assert!(error.contains("no answer"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_mark_at_the_beginning_is_no_part_of_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in");
+        std::fs::write(&path, format!("\u{feff}{}\r\n\r\n{}\r\n", line("a"), line("b"))).unwrap();
+        let ids: Vec<String> = read(&path).unwrap().into_iter().map(|line| line.custom_id).collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn answers_go_to_files_only() {
+        for device in ["/dev/null", "/dev/zero"] {
+            let error = Answers::open(Path::new(device), &[]).unwrap_err().to_string();
+            assert!(error.contains("it is no file"), "{error}");
         }
     }
 

@@ -4,14 +4,14 @@ mod endpoint;
 mod files;
 mod trust;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
-use foretoken_server::{Keys, Limits};
+use foretoken_server::{App, Keys, Limits};
 use futures_util::StreamExt;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -57,6 +57,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "endpoint")]
     ca_file: Option<PathBuf>,
 
+    /// What the requests call the model [default: its file's name]
+    #[arg(long, value_name = "ID", conflicts_with = "endpoint")]
+    name: Option<String>,
+
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -84,9 +88,10 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
             (Server::There(Box::new(caller)), None)
         }
         None => {
-            let most = args.concurrency * foretoken_server::ask::settings::MAX_CHOICES;
+            let most = args.concurrency.saturating_mul(foretoken_server::ask::settings::MAX_CHOICES);
             let limits = Limits { requests: most, requests_of_key: most, body_bytes: usize::MAX, ..Limits::default() };
-            let (app, thread) = args.engine.start(None, Keys::default(), limits, 0.0)?;
+            let (app, thread) = args.engine.start(args.name.clone(), Keys::default(), limits, 0.0)?;
+            check_models(&args.input, &left, &app)?;
             (Server::Here(foretoken_server::router(app.clone())), Some((app, thread)))
         }
     };
@@ -109,6 +114,19 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Ok(INTERRUPTED.into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a batch for another model as a whole: each of its lines would be refused, and count as answered.
+fn check_models(input: &Path, lines: &[&Line], app: &App) -> Result<(), CliError> {
+    for line in lines {
+        let Some(name) = line.body["model"].as_str() else { continue };
+        app.check_model(name).map_err(|error| CliError::BadFile {
+            path: input.into(),
+            found: format!("the request {:?} cannot be answered: {error}", line.custom_id),
+            wanted: "--name ID says what the requests call the model".into(),
+        })?;
+    }
+    Ok(())
 }
 
 async fn ask_all(
