@@ -337,7 +337,7 @@ fn reasons_for_drafting_are_told_when_they_change() {
 
 #[test]
 fn what_stands_between_two_texts_is_filled_in() {
-    fails(&["generate", "-m", "embedded", "--suffix", "b", "a"], 1, &["no tokens to fill in the middle"]);
+    fails(&["generate", "-m", "embedded", "--suffix", "b", "a"], 2, &["no tokens to fill in the middle"]);
     let Some(model) = foretoken_testkit::models::find("qwen-coder-0.5b") else { return };
     let suffix = "\n    return total / len(numbers)\n";
     let fill = |draft: &str| {

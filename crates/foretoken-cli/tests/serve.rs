@@ -17,7 +17,7 @@ fn foretoken(args: &[&str]) -> Command {
 /// What it said on standard error, on one line.
 fn stderr(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    text.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A server of the model inside the program.

@@ -90,25 +90,25 @@ fn hostile_templates_end_with_an_error() {
         ("lists in lists", swell("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l }}"),
         ("lists in lists as JSON", swell("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l | tojson }}"),
         ("maps in maps", swell("{% set ns.l = {'a': ns.l, 'b': ns.l} %}") + "{{ ns.l }}"),
-        ("lists compared", swell("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l == [ns.l, 1] }}{{ ns.l | unique | list }}" + &many("")),
+        ("lists compared", swell("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l == [ns.l, 1] }}{{ ns.l | unique | list }}"),
         // Values inside each other, which are dropped, shown and compared one inside the other.
-        ("lists in lists without an end", nest("[ns.l]", 99) + &many("")),
-        ("deep lists shown", nest("[ns.l]", 4) + "{{ ns.l }}" + &many("")),
+        ("lists in lists without an end", nest("[ns.l]", 99)),
+        ("deep lists shown", nest("[ns.l]", 4) + "{{ ns.l }}"),
         ("deep lists as JSON", nest("[ns.l]", 4) + "{{ ns.l | tojson }}"),
-        ("deep lists compared", nest("[ns.l]", 4) + "{{ ns.l == [ns.l] }}{{ ns.l < [ns.l] }}" + &many("")),
-        ("deep maps", nest("{'a': ns.l}", 99) + &many("")),
-        ("deep texts of texts", nest("(ns.l,)", 99) + &many("")),
+        ("deep lists compared", nest("[ns.l]", 4) + "{{ ns.l == [ns.l] }}{{ ns.l < [ns.l] }}"),
+        ("deep maps", nest("{'a': ns.l}", 99)),
+        ("deep texts of texts", nest("(ns.l,)", 99)),
         // Much by one call.
         ("a text times a number", "{{ 'x' * 999999999999 }}".to_owned()),
         ("a text times a number, often", "{% for a in range(100) %}{{ 'x' * 100000 }}{% endfor %}".to_owned()),
         ("a list times a number", "{{ [1, 2] * 999999999 }}".to_owned()),
         ("much white space", "{{ 'x' | indent(999999999999) }}{{ ('x\\n' * 9999) | indent(99999999) }}".to_owned()),
         ("a wide text", "{{ 'x' | center(999999999999) }}".to_owned()),
-        ("much JSON space", "{{ [[[1]]] | tojson(indent=999999999999) }}".to_owned() + &many("")),
+        ("much JSON space", "{{ [[[1]]] | tojson(indent=999999999999) }}".to_owned()),
         ("batches", "{{ [1] | batch(999999999999, 0) | list | length }}".to_owned()),
         ("slices", "{{ [1] | slice(999999999999, 0) | list | length }}".to_owned()),
         ("a power", "{{ 10 ** 10 ** 10 }}{{ 2 ** 9999999999 }}".to_owned()),
-        ("a number too large", "{{ 99999999999999999999999999999999999999999999999999 * 9 }}".to_owned() + &many("")),
+        ("a number too large", "{{ 99999999999999999999999999999999999999999999999999 * 9 }}".to_owned()),
         // Sources that are nested or chained deeply: the compiler's own stack.
         ("parentheses", format!("{{{{ {} }}}}", deep("(", ")", 100_000))),
         ("lists", format!("{{{{ {} }}}}", deep("[", "]", 100_000))),
@@ -120,18 +120,11 @@ fn hostile_templates_end_with_an_error() {
         ("calls", chain("()", 120_000)),
         ("filters", chain("|list", 50_000)),
         ("tests", chain(" is defined", 20_000)),
-        ("sums", chain("+1", 120_000)),
-        ("texts beside each other", chain("~1", 120_000)),
-        ("conditions", chain(" and 1", 40_000)),
-        ("choices", chain(" if 1 else 1", 20_000)),
-        ("comparisons", chain("<1", 120_000)),
-        ("other cases", format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(20_000)) + &many("")),
-        ("loops in loops", format!("{}{}", "{% for a in 'xxxxxxxx' %}".repeat(6_000), "{% endfor %}".repeat(6_000))),
-        ("macros in macros", format!("{}{}", "{% macro f() %}".repeat(8_000), "{% endmacro %}".repeat(8_000)) + &many("")),
     ];
     let message = [Message::new("user", "hi")];
     for (what, template) in hostile {
-        let bytes = model(&template);
+        // What does no harm itself ends with an error too.
+        let bytes = model(&(template + &many("")));
         let len = bytes.len();
         forget_peak();
         let before = peak();
