@@ -21,7 +21,10 @@ use guard::Guard;
 const KEY: &str = "tokenizer.chat_template";
 const NAME: &str = "chat template";
 /// The longest templates in use have some 20 kB.
-const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+const MAX_TEMPLATE_BYTES: usize = 64 << 10;
+/// Most bytes of one tag, which templates in use keep below 2 kB: the compiler's time grows with the square of what is chained
+/// in it.
+const MAX_TAG_BYTES: usize = 8 << 10;
 /// Instructions, or 64 bytes of data each: for any template a hundred messages over, and stopped within a second.
 const FUEL: u64 = 1_000_000;
 /// More for long messages, which a template may cut and copy several times.
@@ -57,6 +60,11 @@ impl ChatTemplate {
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, FormatError> {
         if source.len() > MAX_TEMPLATE_BYTES {
             let reason = format!("it has {} bytes; at most {MAX_TEMPLATE_BYTES} are accepted", source.len());
+            return Err(FormatError::Template { reason });
+        }
+        let longest = longest_tag(source);
+        if longest > MAX_TAG_BYTES {
+            let reason = format!("it has a tag of {longest} bytes; at most {MAX_TAG_BYTES} are accepted");
             return Err(FormatError::Template { reason });
         }
         let mut environment = Environment::new();
@@ -173,6 +181,22 @@ impl ChatTemplate {
         }
         Ok(ids)
     }
+}
+
+/// Bytes of the longest `{{ ... }}` or `{% ... %}`: to the last end before another begins, since texts and maps inside may
+/// hold what looks like an end.
+fn longest_tag(source: &str) -> usize {
+    let begins = |text: &str| {
+        let mut braces = text.match_indices('{').map(|(at, _)| at);
+        braces.find(|at| text[at + 1..].starts_with(['{', '%']))
+    };
+    let (mut longest, mut rest) = (0, source);
+    while let Some(at) = begins(rest) {
+        rest = &rest[at + 2..];
+        let tag = &rest[..begins(rest).unwrap_or(rest.len())];
+        longest = longest.max(tag.rfind('}').unwrap_or(tag.len()));
+    }
+    longest
 }
 
 /// Output that stops a template which does not.

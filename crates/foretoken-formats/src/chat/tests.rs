@@ -55,7 +55,7 @@ fn failures_say_where_and_why() {
     fails("a\n{{ raise_exception('roles must alternate') }}", &["refuses these messages: roles must alternate"]);
     fails("a\n\n{{ messages[0].content.nothing() }}", &["line 3"]);
     fails("{{ none.x.y }}", &["line 1"]);
-    fails(&" ".repeat(MAX_TEMPLATE_BYTES + 1), &["262145"]);
+    fails(&" ".repeat(MAX_TEMPLATE_BYTES + 1), &["65537"]);
 }
 
 #[test]
@@ -68,6 +68,19 @@ fn endless_and_swelling_templates_stop() {
     fails("{{ 'x' * 999999999999 }}", &["line 1"]);
     fails("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", &["line 1"]);
     fails("{% for a in range(100) %}{{ 'x' * 100000 }}{% endfor %}", &["longer than"]);
+}
+
+#[test]
+fn tags_are_measured_to_their_last_end() {
+    for (source, expected) in [
+        ("plain { } text", 0),
+        ("{{ x }} and text {% y %}", 4),
+        ("{{ {'a': {'b': 1}} + 1 }}", 22),
+        ("{%- if x -%}", 9),
+        ("{{ never ended", 12),
+    ] {
+        assert_eq!(longest_tag(source), expected, "{source}");
+    }
 }
 
 #[test]
