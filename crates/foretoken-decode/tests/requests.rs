@@ -361,6 +361,31 @@ fn a_long_prompt_lets_others_go_on_and_short_prompts_pass_it() {
 }
 
 #[test]
+fn prompts_make_way_for_the_guesses_of_others() {
+    let model = ToyModel::default();
+    let options = DecoderOptions { max_rows: 128, max_rows_beside: 40, ..DecoderOptions::default() };
+    let passes = Passes::default();
+    let cost = CostModel::fixed(CostTable::linear(1.0, 0.1));
+    let mut decoder = Decoder::new(ToyTarget::new(model.clone()), ToyCache::new(4, 2000, 1), ToyText, (), cost)
+        .with_options(options)
+        .with_drafter(perfect(&model, 8).remove(0))
+        .with_recorder(Box::new(passes.clone()));
+    let mut short = Request::new(vec![1, 2, 3]);
+    (short.max_tokens, short.draft) = (Some(90), DraftPolicy::Width(8));
+    decoder.admit(short).unwrap();
+    decoder.step(&mut |_| {}).unwrap();
+    let mut long = Request::new(Rng::new(1).tokens(200, model.vocab_size));
+    long.max_tokens = Some(1);
+    decoder.admit(long).unwrap();
+    while decoder.step(&mut |_| {}).unwrap() {}
+    let passes = passes.0.lock().unwrap();
+    assert!(passes.iter().any(|pass| pass.shape.rows == 41 && pass.drafted == 8), "prompt and guesses share a pass");
+    let within = |pass: &&PassTrace| pass.sequences.iter().any(|s| s.tokens.is_empty());
+    let longest = passes.iter().skip(1).filter(within).map(|pass| pass.shape.rows).max();
+    assert_eq!(longest, Some(41), "and none is longer than without guesses, unless it ends the prompt");
+}
+
+#[test]
 fn a_higher_priority_goes_first_and_waiting_requests_go_in_order() {
     let model = ToyModel::default();
     let options = DecoderOptions { max_running: 1, ..DecoderOptions::default() };

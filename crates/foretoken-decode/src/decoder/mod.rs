@@ -37,7 +37,7 @@ use why::Choice;
 pub struct DecoderOptions {
     /// Most rows of a pass; long prompts are run in chunks of at most this.
     pub max_rows: usize,
-    /// Most prompt rows of a pass that also draws tokens: others shall not wait long for theirs.
+    /// Most rows of prompts and guesses of a pass that has both and draws: others shall not wait long for their tokens.
     pub max_rows_beside: usize,
     /// Most guesses that a drafter may propose for a sequence, and most that a pass runs for all of them.
     pub max_draft: usize,
@@ -213,6 +213,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let begun = self.clock.now();
         self.draft();
         let weighed = self.choose();
+        self.make_way();
         self.explain(&weighed);
         let drafted = self.clock.now();
         let pass = loop {

@@ -63,6 +63,27 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         }
     }
 
+    /// Takes rows back from prompts for the guesses that were chosen, so that nobody's next token waits longer for them. Not
+    /// from those that end in this pass: a first token is worth as much.
+    pub(super) fn make_way(&mut self) {
+        let Self { sequences, cache, batch, options, .. } = self;
+        let drawing = batch.iter().filter(|&&i| sequences[i].decides()).count();
+        let rows = batch.iter().map(|&i| sequences[i].tree.len()).sum::<usize>();
+        let mut excess = (rows - drawing).saturating_sub(options.max_rows_beside);
+        for &index in batch.iter().rev() {
+            let sequence = &mut sequences[index];
+            let rows = sequence.tree.len();
+            if let Some(place) = sequence.place
+                && drawing > 0
+                && !sequence.decides()
+            {
+                let taken = excess.min(rows.saturating_sub(LEAST_ROWS));
+                sequence.plan(place, cache.committed(sequence.sequence), rows - taken);
+                excess -= taken;
+            }
+        }
+    }
+
     /// Lets waiting requests in, in order, while there is room for their texts. One that does not fit is not overtaken, or
     /// it might wait forever; the first is let in when it is alone, to run or to fail.
     fn let_in(&mut self) {
