@@ -3,22 +3,15 @@
 //! A test binary of its own with one test, because the peak that Linux reports is that of the whole process.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use foretoken_formats::chat::{ChatTemplate, Message};
 use foretoken_formats::gguf::{Gguf, GgufWriter, Strings};
 use foretoken_formats::tokenizer::Tokenizer;
 
-/// The process's peak resident memory in bytes since the last [`forget_peak`].
-fn peak() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
-}
-
-fn forget_peak() {
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
-}
+use common::{forget_peak, peak};
 
 /// A model file with this template, as bytes.
 fn model(template: &str) -> Vec<u8> {
