@@ -70,14 +70,17 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         let drawing = batch.iter().filter(|&&i| sequences[i].decides()).count();
         let rows = batch.iter().map(|&i| sequences[i].tree.len()).sum::<usize>();
         let mut excess = (rows - drawing).saturating_sub(options.max_rows_beside);
+        if drawing == 0 {
+            return;
+        }
         for &index in batch.iter().rev() {
             let sequence = &mut sequences[index];
             let rows = sequence.tree.len();
+            let taken = excess.min(rows.saturating_sub(LEAST_ROWS));
             if let Some(place) = sequence.place
-                && drawing > 0
+                && taken > 0
                 && !sequence.decides()
             {
-                let taken = excess.min(rows.saturating_sub(LEAST_ROWS));
                 sequence.plan(place, cache.committed(sequence.sequence), rows - taken);
                 excess -= taken;
             }
