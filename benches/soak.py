@@ -26,8 +26,11 @@ known, wrong, counts, lock = {}, [], {"answered": 0, "left": 0, "busy": 0}, thre
 
 
 def ask(random_):
+    prompt = random_.choice(TEXTS) + " and so on" * random_.randrange(4)
+    if random_.random() < 0.2:  # prompts that never come again soon fill the cache of beginnings: what grows after that is no cache
+        prompt += f" {random_.randrange(10**9)}" * 12
     body = {
-        "prompt": random_.choice(TEXTS) + " and so on" * random_.randrange(4), "max_tokens": random_.choice([4, 16, 60]),
+        "prompt": prompt, "max_tokens": random_.choice([4, 16, 60]),
         "seed": random_.randrange(4), "temperature": random_.choice([0, 0.8]), "n": random_.choice([1, 1, 2]),
     }
     request = json.dumps(body)

@@ -82,8 +82,10 @@ pub(in crate::drafters) struct Table {
 type Map = HashMap<u64, Successors, BuildHasherDefault<TokenHasher>>;
 
 impl Table {
-    /// Contexts per generation: some 5 MB.
-    const CAPACITY: usize = 1 << 16;
+    /// Contexts per generation, as many as a map of 65,536 places takes: some 5 MB.
+    const CAPACITY: usize = 7 << 13;
+    /// Contexts after which a generation gets all its memory: a server that has run for a while does not grow any more.
+    const SMALL: usize = 1 << 12;
 
     /// Bytes of memory that it holds.
     pub fn bytes(&self) -> usize {
@@ -99,7 +101,11 @@ impl Table {
     /// Replaces what follows a context, under each of its orders.
     pub fn put(&mut self, context: &Context, successors: Successors) {
         if self.young.len() + ORDERS > Self::CAPACITY {
-            self.old = std::mem::take(&mut self.young);
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
+        }
+        if self.young.len() >= Self::SMALL {
+            self.young.reserve(Self::CAPACITY - self.young.len());
         }
         for key in (1..=ORDERS).filter_map(|order| context.key(order)) {
             self.young.insert(key, successors);
@@ -138,5 +144,11 @@ mod tests {
         assert!(table.get(&Context::of(&[5]), 1).is_none());
         let last = 3 * Table::CAPACITY as u32 - 1;
         assert!(table.get(&Context::of(&[last]), 1).is_some());
+        let full = table.bytes();
+        assert!(full < 11 << 20, "{full} bytes");
+        for token in last..last + 2 * Table::CAPACITY as u32 {
+            table.put(&Context::of(&[token]), successors(token));
+            assert_eq!(table.bytes(), full);
+        }
     }
 }

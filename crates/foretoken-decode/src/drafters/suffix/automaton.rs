@@ -65,11 +65,14 @@ pub(in crate::drafters) struct Automaton {
     copied: Vec<(TokenId, StateId)>,
 }
 
+impl State {
+    const ROOT: Self = Self { len: 0, link: NONE, count: 0, latest: 0, first_edge: NONE };
+}
+
 impl Default for Automaton {
     fn default() -> Self {
-        let root = State { len: 0, link: NONE, count: 0, latest: 0, first_edge: NONE };
         Self {
-            states: vec![root],
+            states: vec![State::ROOT],
             edges: Vec::new(),
             index: HashMap::default(),
             last: ROOT,
@@ -95,6 +98,17 @@ impl Automaton {
     /// Tokens taken in.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens as usize
+    }
+
+    /// Forgets its texts and keeps its memory.
+    pub fn clear(&mut self) {
+        let Self { states, edges, index, last, n_tokens, copied } = self;
+        states.clear();
+        states.push(State::ROOT);
+        edges.clear();
+        index.clear();
+        copied.clear();
+        (*last, *n_tokens) = (ROOT, 0);
     }
 
     /// Begins a new text.

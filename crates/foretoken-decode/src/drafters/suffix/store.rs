@@ -20,7 +20,8 @@ impl Store {
     pub fn add(&mut self, output: &[TokenId]) {
         let output = &output[output.len().saturating_sub(Self::CAPACITY)..];
         if self.young.n_tokens() + output.len() > Self::CAPACITY {
-            self.old = std::mem::take(&mut self.young);
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
             self.turns += 1;
         }
         self.young.separate();
@@ -59,5 +60,17 @@ mod tests {
         assert_eq!(store.turns(), 2);
         store.add(&vec![9; 3 * Store::CAPACITY]);
         assert_eq!(store.young.n_tokens(), Store::CAPACITY);
+    }
+
+    #[test]
+    fn once_full_it_grows_no_more() {
+        let mut store = Store::default();
+        let output = |i: u32| (0..4096).map(|j| (i * 4096 + j).wrapping_mul(0x9e37_79b9) % 5000).collect::<Vec<_>>();
+        let mut sizes = (0..80).map(|i| {
+            store.add(&output(i));
+            store.bytes()
+        });
+        let full = sizes.nth(40);
+        assert!(sizes.all(|bytes| Some(bytes) == full));
     }
 }
