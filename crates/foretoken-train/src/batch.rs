@@ -3,6 +3,28 @@
 /// The label of a position that a head does not learn from.
 pub const IGNORE: i32 = -1;
 
+/// The label of a position that a head learns not to predict `token` at.
+pub const fn avoid(token: u32) -> i32 {
+    -2 - token as i32
+}
+
+/// What [`avoid`] was given, or `None` of another label.
+pub fn avoided(label: i32) -> Option<usize> {
+    (label < IGNORE).then(|| (-2 - label) as usize)
+}
+
+/// What heads learn of a token that they could predict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lesson {
+    /// To predict it.
+    #[default]
+    Follow,
+    /// Nothing.
+    Skip,
+    /// Not to predict it.
+    Avoid,
+}
+
 /// Windows of `n_tokens + n_heads` tokens: the last `n_heads` are only ever labels (or, in sequential heads, the tokens
 /// between), so that every head has a label at every position of the window.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +34,10 @@ pub struct Batch {
     windows: Vec<Vec<u32>>,
     /// For each token, the index in its window of its document's first token.
     starts: Vec<Vec<u32>>,
+    /// What heads learn of each token.
+    lessons: Vec<Vec<Lesson>>,
+    /// What a token to avoid weighs.
+    avoid_weight: f32,
 }
 
 impl Batch {
@@ -29,17 +55,29 @@ impl Batch {
             starts.collect()
         });
         let starts = starts.collect();
-        Self { n_tokens, n_heads, windows: windows.into_iter().map(|(window, _)| window).collect(), starts }
+        let windows: Vec<_> = windows.into_iter().map(|(window, _)| window).collect();
+        let lessons = vec![vec![Lesson::default(); n_tokens + n_heads]; windows.len()];
+        Self { n_tokens, n_heads, windows, starts, lessons, avoid_weight: 1.0 }
+    }
+
+    /// The same windows with other lessons than to predict every token; what is to be avoided weighs `avoid_weight`.
+    pub fn with_lessons(self, lessons: Vec<Vec<Lesson>>, avoid_weight: f32) -> Self {
+        let whole = lessons.iter().all(|window| window.len() == self.n_tokens + self.n_heads);
+        assert!(whole && lessons.len() == self.windows.len(), "one for each token");
+        Self { lessons, avoid_weight, ..self }
     }
 
     /// The same windows in batches of at most `n`.
     pub fn chunks(&self, n: usize) -> impl Iterator<Item = Self> + '_ {
-        let (n_tokens, n_heads) = (self.n_tokens, self.n_heads);
-        self.windows.chunks(n).zip(self.starts.chunks(n)).map(move |(windows, starts)| Self {
+        let (n_tokens, n_heads, avoid_weight) = (self.n_tokens, self.n_heads, self.avoid_weight);
+        let parts = self.windows.chunks(n).zip(self.starts.chunks(n)).zip(self.lessons.chunks(n));
+        parts.map(move |((windows, starts), lessons)| Self {
             n_tokens,
             n_heads,
             windows: windows.to_vec(),
             starts: starts.to_vec(),
+            lessons: lessons.to_vec(),
+            avoid_weight,
         })
     }
 
@@ -50,8 +88,9 @@ impl Batch {
             changed[place] = token;
             changed
         };
-        let (windows, starts) = (tokens.iter().map(branch).collect(), vec![self.starts[window].clone(); tokens.len()]);
-        Self { n_tokens: self.n_tokens, n_heads: self.n_heads, windows, starts }
+        let starts = vec![self.starts[window].clone(); tokens.len()];
+        let lessons = vec![self.lessons[window].clone(); tokens.len()];
+        Self { windows: tokens.iter().map(branch).collect(), starts, lessons, ..*self }
     }
 
     /// Windows.
@@ -64,6 +103,11 @@ impl Batch {
         self.n_tokens
     }
 
+    /// What a label to [`avoid`] weighs, where one that is a token weighs 1.
+    pub fn avoid_weight(&self) -> f32 {
+        self.avoid_weight
+    }
+
     /// The tokens `by` places behind each position, `[n_windows * n_tokens]`: 0 gives the model's input.
     pub fn tokens(&self, by: usize) -> Vec<i32> {
         assert!(by <= self.n_heads, "a window holds {} tokens more", self.n_heads);
@@ -71,17 +115,19 @@ impl Batch {
     }
 
     /// The labels of head `k` (1 predicts the next token), `[n_windows * n_tokens]`: the token `k` places on, [`IGNORE`]
-    /// where that lies in another document.
+    /// where that lies in another document or is skipped, [`avoid`] where it is not to be predicted.
     pub fn labels(&self, k: usize) -> Vec<i32> {
         assert!((1..=self.n_heads).contains(&k), "head {k} of {}", self.n_heads);
-        let mut labels = self.tokens(k);
-        let same = self.starts.iter().flat_map(|starts| (0..self.n_tokens).map(move |i| starts[i] == starts[i + k]));
-        for (label, same) in labels.iter_mut().zip(same) {
-            if !same {
-                *label = IGNORE;
-            }
-        }
-        labels
+        let windows = self.windows.iter().zip(&self.starts).zip(&self.lessons);
+        let labels = windows.flat_map(|((window, starts), lessons)| {
+            (0..self.n_tokens).map(move |i| match lessons[i + k] {
+                _ if starts[i] != starts[i + k] => IGNORE,
+                Lesson::Follow => window[i + k] as i32,
+                Lesson::Skip => IGNORE,
+                Lesson::Avoid => avoid(window[i + k]),
+            })
+        });
+        labels.collect()
     }
 
     /// The first key that each position attends to: its document's first token in the window.
@@ -116,5 +162,18 @@ mod tests {
         assert_eq!(batch.labels(3)[5..], [13, 14, 15, 16, 17]);
         assert_eq!(batch.first_keys(), [0, 0, 2, 2, 2, 0, 0, 0, 0, 0]);
         assert_eq!(batch.tokens(2)[..5], [12, 13, 14, 15, 16]);
+    }
+
+    #[test]
+    fn lessons_say_what_becomes_a_label() {
+        let window: Vec<u32> = (10..18).collect();
+        let (follow, skip) = (Lesson::Follow, Lesson::Skip);
+        let lessons = [follow, follow, follow, skip, Lesson::Avoid, follow, follow, follow];
+        let batch = Batch::new(5, 3, vec![(window, vec![false; 8])]).with_lessons(vec![lessons.to_vec()], 2.0);
+        assert_eq!(batch.tokens(0), [10, 11, 12, 13, 14]);
+        assert_eq!(batch.labels(1), [11, 12, IGNORE, avoid(14), 15]);
+        assert_eq!(batch.labels(3), [IGNORE, avoid(14), 15, 16, 17]);
+        assert_eq!([avoid(0), avoid(14), IGNORE, 3].map(avoided), [Some(0), Some(14), None, None]);
+        assert_eq!(batch.chunks(1).next(), Some(batch.clone()));
     }
 }

@@ -7,18 +7,18 @@
 
 use burn::tensor::Tensor;
 
-use crate::batch::{Batch, IGNORE};
+use crate::batch::Batch;
 use crate::model::{Heads, Model, Pass};
 use crate::params::{Gradients, Params};
 
 /// What a head did on a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HeadResult {
-    /// Mean cross entropy over its labels, in nats.
+    /// Mean cross entropy over its labels, in nats, and what tokens to avoid add to it.
     pub loss: f32,
     /// The share of its labels that it found likeliest.
     pub top_1: f32,
-    /// Labels; 0 when the head did not take part.
+    /// Labels that are tokens; 0 when the head did not take part.
     pub n_labels: usize,
 }
 
@@ -118,8 +118,8 @@ fn loss(model: &Model, pass: &Pass<'_>, batch: &Batch, k: usize, features: Tenso
 
 fn loss_of(pass: &Pass<'_>, batch: &Batch, k: usize, logits: Tensor<2>) -> (Tensor<1>, HeadResult) {
     let labels = batch.labels(k);
-    let n_labels = labels.iter().filter(|&&label| label != IGNORE).count();
-    let both = pass.ops.cross_entropy(logits, &labels);
+    let n_labels = labels.iter().filter(|&&label| label >= 0).count();
+    let both = pass.ops.cross_entropy(logits, &labels, batch.avoid_weight());
     let figures: Vec<f32> = both.clone().inner().into_data().try_into_vec().expect("f32");
     (both.narrow(0, 0, 1), HeadResult { loss: figures[0], top_1: figures[1], n_labels })
 }

@@ -15,13 +15,29 @@ use crate::target::{Heads, SequenceId};
 const SIZES: std::ops::RangeInclusive<usize> = 4..=16;
 /// Size of a sequence's first block.
 const FIRST_SIZE: usize = 8;
+/// Blocks in a row of which less than half was accepted, before one is smaller: in sampled text, short runs come between long ones.
+const PATIENCE: u8 = 6;
+
+/// A sequence's next block.
+#[derive(Clone, Copy)]
+struct Block {
+    size: usize,
+    /// Blocks in a row of which less than half was accepted.
+    poor: u8,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { size: FIRST_SIZE, poor: 0 }
+    }
+}
 
 /// Drafts what the target's own heads predict, in blocks.
 #[derive(Default)]
 pub struct Blockwise {
     cost: DraftCost,
     foresight: Foresight,
-    sizes: HashMap<SequenceId, usize>,
+    blocks: HashMap<SequenceId, Block>,
     /// `[size]`: blocks of this size verified.
     verified: [u64; *SIZES.end() + 1],
     grown: u64,
@@ -34,17 +50,21 @@ impl Blockwise {
         Self { cost, ..Self::default() }
     }
 
-    /// Sets the next size by how much of a block of depth `run` was accepted: all of it asks for more, less than half for
-    /// less.
+    /// Sets the next size by how much of a block of depth `run` was accepted: all of it asks for more, less than half time and
+    /// again for less.
     fn adapt(&mut self, sequence: SequenceId, run: usize, accepted: usize) {
         self.verified[run.min(*SIZES.end())] += 1;
-        let size = self.sizes.entry(sequence).or_insert(FIRST_SIZE);
+        let Block { size, poor } = self.blocks.entry(sequence).or_default();
+        *poor = if 2 * accepted < run { *poor + 1 } else { 0 };
         if run == *size && accepted == run && *size < *SIZES.end() {
             *size += 2;
             self.grown += 1;
-        } else if 2 * accepted < run && *size > *SIZES.start() {
-            *size -= 1;
-            self.shrunk += 1;
+        } else if *poor == PATIENCE {
+            *poor = 0;
+            if *size > *SIZES.start() {
+                *size -= 1;
+                self.shrunk += 1;
+            }
         }
     }
 }
@@ -67,8 +87,9 @@ impl<T: Heads> Drafter<T> for Blockwise {
     }
 
     fn propose(&mut self, drafts: &mut [Draft<'_>], target: &mut T, cache: &mut T::Cache) {
-        let Self { foresight, sizes, .. } = self;
-        foresight.propose(drafts, target, cache, |draft| *sizes.get(&draft.sequence).unwrap_or(&FIRST_SIZE));
+        let Self { foresight, blocks, .. } = self;
+        let size = |draft: &Draft<'_>| blocks.get(&draft.sequence).copied().unwrap_or_default().size;
+        foresight.propose(drafts, target, cache, size);
     }
 
     fn observe(&mut self, seen: &mut [Observation<'_>]) {
@@ -97,7 +118,7 @@ impl<T: Heads> Drafter<T> for Blockwise {
 
     fn forget(&mut self, sequence: SequenceId) {
         self.foresight.forget(sequence);
-        self.sizes.remove(&sequence);
+        self.blocks.remove(&sequence);
     }
 
     fn unlearn(&mut self) {

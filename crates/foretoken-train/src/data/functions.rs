@@ -38,7 +38,7 @@ pub fn function_prompts(
         let Ok(text) = std::str::from_utf8(&bytes) else { continue };
         let fitting = functions(text).into_iter().filter(|(_, prompt)| prompt.len() <= max_bytes && prompt.is_ascii());
         for (name, prompt) in fitting.take(2) {
-            let id = format!("held-out/{document}/{name}");
+            let id = format!("{document}/{name}");
             let prompt = prompt.to_owned();
             prompts.push(FunctionPrompt { id, category: "python", entry_point: name.to_owned(), prompt });
             if prompts.len() == n {
@@ -146,7 +146,7 @@ def last(x):
         writer.write(&path).unwrap();
         let file = TokenFile::open(&path).unwrap();
         let prompts = function_prompts(&file, &Vocabulary::bytes(), 5, 200, 1).unwrap();
-        assert_eq!(prompts.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(), ["held-out/1/method", "held-out/1/last"]);
+        assert_eq!(prompts.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(), ["1/method", "1/last"]);
         assert_eq!(function_prompts(&file, &Vocabulary::bytes(), 5, 100, 1).unwrap().len(), 1);
     }
 }

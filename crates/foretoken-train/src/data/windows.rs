@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::{END_OF_TEXT, TokenFile};
+use super::{END_OF_TEXT, Repeated, Repeats, TokenFile};
 use crate::TrainError;
-use crate::batch::Batch;
+use crate::batch::{Batch, Lesson};
 use crate::rng::Rng;
 
 /// Windows of a token file in a shuffled order, epoch after epoch.
@@ -14,6 +14,7 @@ pub struct Windows {
     n_tokens: usize,
     n_heads: usize,
     seed: u64,
+    repeats: Option<Repeats>,
     /// The epoch whose order is at hand.
     epoch: Option<(u64, usize, Vec<u32>)>,
 }
@@ -26,7 +27,12 @@ impl Windows {
             let wanted = format!("a corpus of at least {needed} tokens for windows of {n_tokens}");
             return Err(TrainError::setting("data", format!("{} tokens", file.n_tokens()), wanted));
         }
-        Ok(Self { file, n_tokens, n_heads, seed, epoch: None })
+        Ok(Self { file, n_tokens, n_heads, seed, repeats: None, epoch: None })
+    }
+
+    /// The same windows, of which the run's batches have some texts of the model's own instead.
+    pub fn with_repeats(self, repeats: Option<Repeats>) -> Self {
+        Self { repeats, ..self }
     }
 
     /// The tokens underneath.
@@ -79,8 +85,21 @@ impl Windows {
 
     /// The batch of windows `first..first + n` of the run.
     pub fn batch(&mut self, first: u64, n: usize) -> Result<Batch, TrainError> {
-        let windows = (0..n as u64).map(|i| self.window(first + i)).collect::<Result<_, _>>()?;
-        Ok(Batch::new(self.n_tokens, self.n_heads, windows))
+        let (mut windows, mut lessons) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for index in first..first + n as u64 {
+            let own = self.repeats.as_ref().and_then(|repeats| repeats.window(index, self.n_tokens + self.n_heads));
+            let window = match own {
+                Some(window) => window,
+                None => {
+                    let (tokens, begins) = self.window(index)?;
+                    Repeated { lessons: vec![Lesson::Follow; tokens.len()], tokens, begins }
+                }
+            };
+            windows.push((window.tokens, window.begins));
+            lessons.push(window.lessons);
+        }
+        Ok(Batch::new(self.n_tokens, self.n_heads, windows)
+            .with_lessons(lessons, self.repeats.as_ref().map_or(1.0, Repeats::weight)))
     }
 
     /// Up to `n` windows spread evenly over the file, for evaluation.

@@ -3,8 +3,8 @@
 use burn::tensor::activation::{log_softmax, silu, softmax};
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use super::AttentionInputs;
-use crate::batch::IGNORE;
+use super::{AttentionInputs, SURE};
+use crate::batch::avoided;
 
 pub(super) fn rms_norm(x: Tensor<2>, weight: Tensor<2>, eps: f32) -> Tensor<2> {
     let rate = (x.clone().square().mean_dim(1) + eps).sqrt().recip();
@@ -54,17 +54,22 @@ pub(super) fn attention(qkv: Tensor<2>, inputs: &AttentionInputs) -> Tensor<2> {
     softmax(scores, 3).matmul(values).swap_dims(1, 2).reshape([windows * n, heads * dim])
 }
 
-pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
+pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32], avoid_weight: f32) -> Tensor<1> {
     let device = logits.device().inner();
-    let n_valid = labels.iter().filter(|&&label| label != IGNORE).count();
-    let rate = 1.0 / n_valid.max(1) as f32;
-    let valid: Vec<f32> = labels.iter().map(|&label| if label == IGNORE { 0.0 } else { rate }).collect();
-    let valid = Tensor::<2>::from_data(TensorData::new(valid, [labels.len(), 1]), &device);
-    let at: Vec<i32> = labels.iter().map(|&label| label.max(0)).collect();
+    let n_followed = labels.iter().filter(|&&label| label >= 0).count();
+    let rate = 1.0 / n_followed.max(1) as f32;
+    let column = |f: &dyn Fn(i32) -> bool| {
+        let rates: Vec<f32> = labels.iter().map(|&label| if f(label) { rate } else { 0.0 }).collect();
+        Tensor::<2>::from_data(TensorData::new(rates, [labels.len(), 1]), &device)
+    };
+    let (followed, not_wanted) = (column(&|label| label >= 0), column(&|label| avoided(label).is_some()));
+    let at: Vec<i32> = labels.iter().map(|&label| avoided(label).map_or(label.max(0), |token| token as i32)).collect();
     let at = Tensor::<2, Int>::from_data(TensorData::new(at, [labels.len(), 1]), &device);
     let picked = logits.clone().gather(1, at.clone());
     let best = logits.clone().inner().max_dim(1);
-    let hits = (best.lower_equal(picked.inner()).float() * valid.clone()).sum();
-    let loss = (log_softmax(logits, 1).gather(1, at) * valid).sum().neg();
+    let hits = (best.lower_equal(picked.inner()).float() * followed.clone()).sum();
+    let log_share = log_softmax(logits, 1).gather(1, at);
+    let others = (log_share.clone().exp() * -SURE + 1.0).log();
+    let loss = (log_share * followed + others * not_wanted * avoid_weight).sum().neg();
     Tensor::cat(vec![loss, hits], 0)
 }

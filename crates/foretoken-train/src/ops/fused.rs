@@ -12,8 +12,8 @@ use burn::tensor::{Tensor, TensorData};
 use foretoken_kernels::{Isa, train};
 use rayon::prelude::*;
 
-use super::AttentionInputs;
-use crate::batch::IGNORE;
+use super::{AttentionInputs, SURE};
+use crate::batch::avoided;
 
 /// Rows that one task works on.
 const ROWS: usize = 64;
@@ -27,7 +27,7 @@ trait TrainOps: Backend {
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
     fn silu(x: FloatTensor<Self>) -> FloatTensor<Self>;
     fn attention(qkv: FloatTensor<Self>, inputs: AttentionInputs) -> FloatTensor<Self>;
-    fn cross_entropy(logits: FloatTensor<Self>, labels: Arc<Vec<i32>>) -> FloatTensor<Self>;
+    fn cross_entropy(logits: FloatTensor<Self>, labels: Arc<Vec<i32>>, avoid_weight: f32) -> FloatTensor<Self>;
 }
 
 pub(super) fn rms_norm(x: Tensor<2>, weight: Tensor<2>, eps: f32) -> Tensor<2> {
@@ -46,9 +46,9 @@ pub(super) fn attention(qkv: Tensor<2>, inputs: &AttentionInputs) -> Tensor<2> {
     Tensor::from_dispatch(<Dispatch as TrainOps>::attention(qkv.into_dispatch(), inputs.clone()))
 }
 
-pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
+pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32], avoid_weight: f32) -> Tensor<1> {
     let labels = Arc::new(labels.to_vec());
-    Tensor::from_dispatch(<Dispatch as TrainOps>::cross_entropy(logits.into_dispatch(), labels))
+    Tensor::from_dispatch(<Dispatch as TrainOps>::cross_entropy(logits.into_dispatch(), labels, avoid_weight))
 }
 
 /// The values of a contiguous tensor.
@@ -108,8 +108,8 @@ impl TrainOps for Flex {
         attention_forward(&qkv.to_contiguous(), &inputs).0
     }
 
-    fn cross_entropy(logits: Flat, labels: Arc<Vec<i32>>) -> Flat {
-        cross_entropy_forward(logits, &labels).0
+    fn cross_entropy(logits: Flat, labels: Arc<Vec<i32>>, avoid_weight: f32) -> Flat {
+        cross_entropy_forward(logits, &labels, avoid_weight).0
     }
 }
 
@@ -155,9 +155,9 @@ impl<C: CheckpointStrategy> TrainOps for Autodiff<Flex, C> {
         }
     }
 
-    fn cross_entropy(logits: FloatTensor<Self>, labels: Arc<Vec<i32>>) -> FloatTensor<Self> {
+    fn cross_entropy(logits: FloatTensor<Self>, labels: Arc<Vec<i32>>, avoid_weight: f32) -> FloatTensor<Self> {
         let (logits, node) = logits.into_parts();
-        let (out, gradient) = cross_entropy_forward(logits, &labels);
+        let (out, gradient) = cross_entropy_forward(logits, &labels, avoid_weight);
         match CrossEntropy.prepare::<C>([node]).compute_bound().stateful() {
             OpsKind::Tracked(step) => step.finish(gradient, out),
             OpsKind::UnTracked(step) => step.finish(out),
@@ -297,11 +297,11 @@ impl Backward<Flex, 1> for Attention {
 }
 
 /// Loss and share of hits, and the loss's gradient, written over the logits when nobody else holds them.
-fn cross_entropy_forward(logits: Flat, labels: &[i32]) -> (Flat, Flat) {
+fn cross_entropy_forward(logits: Flat, labels: &[i32], avoid_weight: f32) -> (Flat, Flat) {
     let mut logits = logits.to_contiguous();
     let (v, isa) = (width(&logits), Isa::best());
-    let n_valid = labels.iter().filter(|&&label| label != IGNORE).count();
-    let rate = 1.0 / n_valid.max(1) as f32;
+    let n_followed = labels.iter().filter(|&&label| label >= 0).count();
+    let rate = 1.0 / n_followed.max(1) as f32;
     let rows: &mut [f32] = logits.storage_mut();
     let pieces: Vec<(f64, usize)> = rows
         .par_chunks_mut(ROWS * v)
@@ -309,16 +309,24 @@ fn cross_entropy_forward(logits: Flat, labels: &[i32]) -> (Flat, Flat) {
         .map(|(rows, labels)| {
             let (mut loss, mut hits) = (0.0, 0);
             for (row, &label) in rows.chunks_exact_mut(v).zip(labels) {
-                if label == IGNORE {
+                let unwanted = avoided(label);
+                let Some(token) = unwanted.or_else(|| usize::try_from(label).ok()) else {
                     row.fill(0.0);
                     continue;
-                }
-                let wanted = row[label as usize];
+                };
+                let logit = row[token];
                 let (max, sum) = train::softmax_unscaled(isa, row);
-                loss += libm::log(f64::from(sum)) - f64::from(wanted - max);
-                hits += usize::from(wanted >= max);
-                train::scale_assign(isa, row, rate / sum);
-                row[label as usize] -= rate;
+                let mut slope = rate;
+                if unwanted.is_some() {
+                    let share = SURE * row[token] / sum;
+                    loss -= f64::from(avoid_weight) * libm::log(f64::from(1.0 - share));
+                    slope *= -avoid_weight * share / (1.0 - share);
+                } else {
+                    loss += libm::log(f64::from(sum)) - f64::from(logit - max);
+                    hits += usize::from(logit >= max);
+                }
+                train::scale_assign(isa, row, slope / sum);
+                row[token] -= slope;
             }
             (loss, hits)
         })

@@ -31,6 +31,9 @@ pub struct AttentionInputs {
     pub first_keys: Arc<Vec<u32>>,
 }
 
+/// Times this, a probability is below 1 whatever the logits: `-ln(1 - p)` and its gradient stay finite.
+const SURE: f32 = 1.0 - 1e-5;
+
 impl Ops {
     /// `x W` for `[n, inputs]` and a weight `[inputs, outputs]`.
     pub fn linear(self, x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
@@ -81,12 +84,14 @@ impl Ops {
         }
     }
 
-    /// The mean cross entropy over the labels that are not [`IGNORE`](crate::batch::IGNORE), in nats, and the share of
-    /// them that has the greatest logit: `[2]`, of which the first alone has a gradient. Both are 0 without labels.
-    pub fn cross_entropy(self, logits: Tensor<2>, labels: &[i32]) -> Tensor<1> {
+    /// The mean cross entropy over the labels that are tokens, in nats, and the share of them that has the greatest logit:
+    /// `[2]`, of which the first alone has a gradient. Both are 0 without labels. A label to [avoid](crate::batch::avoid)
+    /// adds `-avoid_weight * ln(1 - p)` where another adds `-ln p`, divided by the same number; [`IGNORE`](crate::batch::IGNORE) adds nothing.
+    /// (Welleck et al., "Neural text generation with unlikelihood training", arXiv 1908.04319.)
+    pub fn cross_entropy(self, logits: Tensor<2>, labels: &[i32], avoid_weight: f32) -> Tensor<1> {
         match self {
-            Self::Composed => composed::cross_entropy(logits, labels),
-            Self::Fused(_) => fused::cross_entropy(logits, labels),
+            Self::Composed => composed::cross_entropy(logits, labels, avoid_weight),
+            Self::Fused(_) => fused::cross_entropy(logits, labels, avoid_weight),
         }
     }
 }

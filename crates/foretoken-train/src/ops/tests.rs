@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use foretoken_kernels::train::AttentionShape;
 
 use super::{AttentionInputs, Ops, Precision};
-use crate::batch::IGNORE;
+use crate::batch::{IGNORE, avoid};
 use crate::model::rotary;
 use crate::rng::Rng;
 
@@ -78,19 +78,36 @@ fn attention_over_windows_and_documents() {
 }
 
 #[test]
-fn cross_entropy_with_ignored_labels() {
+fn cross_entropy_with_labels_to_ignore_and_to_avoid() {
     let inputs = [random(&mut Rng::new(1, "logits"), [150, 37])];
-    let labels: Vec<i32> = (0..150).map(|i| if i % 7 == 3 { IGNORE } else { i * 5 % 37 }).collect();
-    check(&inputs, |ops, x| ops.cross_entropy(x[0].clone(), &labels).narrow(0, 0, 1));
-    let share = |ops: Ops| host(ops.cross_entropy(inputs[0].clone(), &labels))[1];
+    let label = |i: i32| match i % 7 {
+        3 => IGNORE,
+        5 => avoid((i * 5 % 37) as u32),
+        _ => i * 5 % 37,
+    };
+    let labels: Vec<i32> = (0..150).map(label).collect();
+    check(&inputs, |ops, x| ops.cross_entropy(x[0].clone(), &labels, 3.0).narrow(0, 0, 1));
+    let share = |ops: Ops| host(ops.cross_entropy(inputs[0].clone(), &labels, 3.0))[1];
     assert_eq!(share(Ops::Fused(Precision::F32)), share(Ops::Composed));
+}
+
+#[test]
+fn a_token_to_avoid_that_is_certain_has_a_finite_loss_and_becomes_less_likely() {
+    let logits =
+        Tensor::<2>::from_data([[200.0, 0.0, 0.0], [9.0, 0.0, 0.0]], &Device::flex()).autodiff().require_grad();
+    for ops in [Ops::Fused(Precision::F32), Ops::Composed] {
+        let loss = ops.cross_entropy(logits.clone(), &[avoid(0), avoid(0)], 1.0).narrow(0, 0, 1);
+        assert!(host(loss.clone())[0].is_finite());
+        let gradient = host(logits.grad(&loss.sum().backward()).unwrap());
+        assert!(gradient.iter().all(|g| g.is_finite()) && gradient[3] > 0.9 && gradient[4] < 0.0, "{gradient:?}");
+    }
 }
 
 #[test]
 fn no_labels_give_no_loss_and_no_gradient() {
     let logits = random(&mut Rng::new(1, "logits"), [5, 16]);
     for ops in [Ops::Fused(Precision::F32), Ops::Composed] {
-        let loss = ops.cross_entropy(logits.clone(), &[IGNORE; 5]);
+        let loss = ops.cross_entropy(logits.clone(), &[IGNORE; 5], 1.0);
         assert_eq!(host(loss.clone()), [0.0, 0.0]);
         let gradient = logits.grad(&loss.narrow(0, 0, 1).sum().backward()).unwrap();
         assert!(host(gradient).iter().all(|&g| g == 0.0));

@@ -8,7 +8,7 @@ use super::peers::{Alone, Peers, gather};
 use super::report;
 use super::{Checkpoint, CheckpointFile, Entry, Log, Settings, write_atomically};
 use crate::TrainError;
-use crate::data::{Prepared, TokenFile, Vocabulary, Windows};
+use crate::data::{Prepared, Repeats, TokenFile, Vocabulary, Windows};
 use crate::evaluation::{Generated, Guessed, Joint, Report, Writing, free_running, guesses, joint, measure};
 use crate::import::start_from;
 use crate::model::Model;
@@ -75,7 +75,14 @@ impl Trainer {
         for file in [&train, &held_out] {
             file.check_below(settings.model.vocabulary)?;
         }
-        let windows = Windows::new(train, context, n_heads, settings.run.seed)?;
+        let repeats = match &settings.repeats {
+            Some(config) => {
+                let vocabulary = Vocabulary::in_folder(&settings.data.folder, settings.data.bpe)?;
+                Some(Repeats::read(config, &vocabulary, settings.run.seed)?)
+            }
+            None => None,
+        };
+        let windows = Windows::new(train, context, n_heads, settings.run.seed)?.with_repeats(repeats);
         let held_out = Windows::new(held_out, context, n_heads, 0)?;
         let (model, mut params) = Model::new(&settings.model, &device, settings.run.seed)?;
         let folder = &settings.run.folder;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::config::ModelConfig;
-use crate::data::DataConfig;
+use crate::data::{DataConfig, RepeatsConfig};
 use crate::loss::LossConfig;
 use crate::ops::{Ops, Precision};
 use crate::optim::OptimiserConfig;
@@ -26,6 +26,9 @@ pub struct Settings {
     pub optimiser: OptimiserConfig,
     /// The texts.
     pub data: DataConfig,
+    /// What the model wrote and should not have; none without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<RepeatsConfig>,
 }
 
 /// How long a run is, how much it does at a time and where its files go.
@@ -159,6 +162,7 @@ impl Settings {
         self.loss.check(self.model.heads.n)?;
         self.optimiser.check()?;
         self.data.check(self.model.vocabulary)?;
+        self.repeats.as_ref().map_or(Ok(()), RepeatsConfig::check)?;
         let run = &self.run;
         for (setting, folder) in [("run.folder", &run.folder), ("data.folder", &self.data.folder)] {
             if folder.as_os_str().is_empty() {

@@ -1,0 +1,219 @@
+//! What a model wrote and should not have: texts that come round again and again, from which it learns to stop.
+//!
+//! A small model that always takes the likeliest token soon runs in circles: having written a line twice, it finds a third time
+//! likeliest of all, and no text that people wrote shows it how wrong that is. So it reads texts of its own, and where one repeats
+//! what stood there twice already, words are not to begin as they do: that adds `-ln(1 - p)` for the first letter. (Welleck et
+//! al., "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) Nothing else is learnt from them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{END_OF_TEXT, Vocabulary};
+use crate::TrainError;
+use crate::batch::Lesson;
+use crate::rng::Rng;
+
+/// Texts of the model's own among those to train on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepeatsConfig {
+    /// JSON lines with a `prompt` and the `text` that the model wrote after it.
+    pub texts: PathBuf,
+    /// The share of windows that hold such texts, 0 to 1.
+    pub share: f64,
+    /// What a token to avoid weighs, where one to predict weighs 1.
+    #[serde(default = "default_weight")]
+    pub weight: f32,
+}
+
+fn default_weight() -> f32 {
+    1.0
+}
+
+impl RepeatsConfig {
+    /// Checks the settings.
+    pub fn check(&self) -> Result<(), TrainError> {
+        if !(0.0..=1.0).contains(&self.share) {
+            return Err(TrainError::setting("repeats.share", self.share, "a share of the windows, 0 to 1"));
+        }
+        match self.weight >= 0.0 && self.weight.is_finite() {
+            true => Ok(()),
+            false => Err(TrainError::setting("repeats.weight", self.weight, "at least 0")),
+        }
+    }
+}
+
+/// Tokens that stood there twice already when one more repeats them.
+const SPAN: usize = 16;
+/// So many are no circle when they are all one: indentation.
+const LONGEST_RUN: usize = 64;
+
+/// A line of the file.
+#[derive(Deserialize)]
+struct Line {
+    prompt: String,
+    text: String,
+}
+
+/// Texts of the model's own.
+#[derive(Clone, Debug)]
+pub struct Repeats {
+    share: f64,
+    weight: f32,
+    seed: u64,
+    texts: Vec<Written>,
+}
+
+/// A text with its prompt.
+#[derive(Clone, Debug, PartialEq)]
+struct Written {
+    tokens: Vec<u32>,
+    lessons: Vec<Lesson>,
+}
+
+/// A window of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeated {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// For each of them, whether a text begins there.
+    pub begins: Vec<bool>,
+    /// What heads learn of each of them.
+    pub lessons: Vec<Lesson>,
+}
+
+impl Repeats {
+    /// Reads the texts of which some come round. The seed decides which windows hold which.
+    pub fn read(config: &RepeatsConfig, vocabulary: &Vocabulary, seed: u64) -> Result<Self, TrainError> {
+        let path = &config.texts;
+        let file = std::fs::read_to_string(path).map_err(TrainError::io("read", path))?;
+        let mut texts = Vec::new();
+        for (i, line) in file.lines().enumerate() {
+            let wrong = |error: serde_json::Error| TrainError::file(path, format!("line {}: {error}", i + 1));
+            let Line { prompt, text } = serde_json::from_str(line).map_err(wrong)?;
+            texts.extend(Written::new(vocabulary, &prompt, &text)?);
+        }
+        if texts.is_empty() {
+            return Err(TrainError::file(path, "no text that repeats itself: nothing is to be learnt from it"));
+        }
+        Ok(Self { share: config.share, weight: config.weight, seed, texts })
+    }
+
+    /// What a token to avoid weighs.
+    pub fn weight(&self) -> f32 {
+        self.weight
+    }
+
+    /// The `index`-th window of a run, of `n` tokens, if it is one of those with such texts.
+    pub fn window(&self, index: u64, n: usize) -> Option<Repeated> {
+        let mut rng = Rng::new(self.seed, &format!("repeats {index}"));
+        if rng.uniform() >= self.share {
+            return None;
+        }
+        let mut window = Repeated { tokens: Vec::new(), begins: Vec::new(), lessons: Vec::new() };
+        while window.tokens.len() < n {
+            let text = &self.texts[rng.below(self.texts.len())];
+            window.begins.push(true);
+            window.begins.resize(window.tokens.len() + text.tokens.len(), false);
+            window.tokens.extend(&text.tokens);
+            window.lessons.extend(&text.lessons);
+        }
+        window.tokens.truncate(n);
+        window.begins.truncate(n);
+        window.lessons.truncate(n);
+        Some(window)
+    }
+}
+
+impl Written {
+    /// `None` when nothing in it comes round.
+    fn new(vocabulary: &Vocabulary, prompt: &str, text: &str) -> Result<Option<Self>, TrainError> {
+        let encode = |text| Ok::<_, TrainError>(vocabulary.encode(text)?.into_iter().map(u32::from));
+        let mut tokens: Vec<u32> = encode(prompt)?.collect();
+        let mut lessons = vec![Lesson::Follow; tokens.len()];
+        tokens.extend(encode(text)?);
+        let in_word: Vec<bool> = tokens.iter().map(|token| ends_in_word(&vocabulary.decode(&[*token]))).collect();
+        let (mut seen, mut run) = (HashMap::<&[u32], u32>::new(), 0);
+        for i in lessons.len()..tokens.len() {
+            run = if i > 0 && tokens[i] == tokens[i - 1] { run + 1 } else { 0 };
+            let times = (i + 1).checked_sub(SPAN).map_or(0, |from| {
+                let times = seen.entry(&tokens[from..=i]).or_default();
+                *times += 1;
+                *times
+            });
+            let begins_word = in_word[i] && i > 0 && !in_word[i - 1];
+            let avoided = times > 2 && if run < SPAN { begins_word } else { run >= LONGEST_RUN };
+            lessons.push(if avoided { Lesson::Avoid } else { Lesson::Skip });
+        }
+        let repeats = lessons.contains(&Lesson::Avoid);
+        tokens.push(u32::from(END_OF_TEXT));
+        lessons.push(Lesson::Skip);
+        Ok(repeats.then_some(Self { tokens, lessons }))
+    }
+}
+
+/// Whether what follows these bytes goes on with a word.
+fn ends_in_word(bytes: &[u8]) -> bool {
+    bytes.last().is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lessons(prompt: &str, text: &str) -> Option<String> {
+        let written = Written::new(&Vocabulary::bytes(), prompt, text).unwrap()?;
+        assert_eq!(written.tokens.len(), prompt.len() + text.len() + 1);
+        let signs = written.lessons.iter().map(|lesson| match lesson {
+            Lesson::Follow => '+',
+            Lesson::Skip => '.',
+            Lesson::Avoid => 'x',
+        });
+        Some(signs.collect())
+    }
+
+    #[test]
+    fn words_are_not_to_begin_as_they_do_from_the_third_time_on() {
+        let line = "    return value\n";
+        assert_eq!(lessons(line, &line.repeat(2)), None);
+        // The span that comes for the third time is whole at the third line's end; from there on, words are avoided.
+        let found = lessons("def f(x):\n", &line.repeat(4)).unwrap();
+        let (plain, avoiding) = (".".repeat(line.len()), "....x......x.....");
+        assert_eq!(found, "+".repeat(10) + &plain.repeat(3) + avoiding + ".");
+        // Words joined by underscores are words.
+        let found = lessons("", &"set_".repeat(10)).unwrap();
+        assert_eq!(&found[24..32], "x...x...");
+        assert!(!found[..24].contains('x'));
+    }
+
+    #[test]
+    fn indentation_comes_round_for_good_reasons() {
+        assert_eq!(lessons("f(\n", &(" ".repeat(60) + "a)\n")), None);
+        let found = lessons("f(\n", &" ".repeat(80)).unwrap();
+        assert_eq!(found.find('x'), Some(3 + LONGEST_RUN as usize));
+    }
+
+    #[test]
+    fn windows_hold_whole_texts_one_after_another() {
+        let folder = crate::scratch::Scratch::new();
+        let texts = folder.path().join("own.jsonl");
+        let line = |text: &str| serde_json::json!({"prompt": "p\n", "text": text}).to_string() + "\n";
+        let config = |share| RepeatsConfig { texts: texts.clone(), share, weight: 1.0 };
+        let read = |share| Repeats::read(&config(share), &Vocabulary::bytes(), 1);
+        std::fs::write(&texts, line("nothing comes round")).unwrap();
+        assert!(read(1.0).unwrap_err().to_string().contains("no text that repeats itself"));
+        std::fs::write(&texts, line("nothing") + &line(&"a b c d e f\n".repeat(9)) + "{").unwrap();
+        assert!(read(1.0).unwrap_err().to_string().contains("line 3"));
+        std::fs::write(&texts, line("nothing") + &line(&"a b c d e f\n".repeat(9))).unwrap();
+        let repeats = read(0.25).unwrap();
+        let windows: Vec<_> = (0..400).filter_map(|index| repeats.window(index, 300)).collect();
+        assert!((60..140).contains(&windows.len()), "{}", windows.len());
+        assert!(windows.iter().all(|window| window.begins.iter().filter(|begins| **begins).count() == 3));
+        assert_eq!([&windows[0].tokens[..2], &windows[0].tokens[111..113]], [[112, 10]; 2]);
+        assert_eq!((0..9).filter_map(|index| read(0.0).unwrap().window(index, 300)).count(), 0);
+        let wrong = [(1.5, 1.0), (f64::NAN, 1.0), (0.5, -1.0), (0.5, f32::INFINITY)];
+        assert!(wrong.into_iter().all(|(share, weight)| RepeatsConfig { weight, ..config(share) }.check().is_err()));
+    }
+}
