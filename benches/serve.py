@@ -6,7 +6,7 @@ Starts a server for every line of the table, so that nothing is cached or learne
 asks with 1 and with 8 clients at a time. Texts of ours are compared between drafts on and off and between client counts:
 a difference ends the run. Gaps are between chunks that a client reads; `around` is the share of our engine's time that is
 neither drafting nor verifying, `http` the processor time of all threads but the engine's, as a share of the time that passes
-took. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
+took. At last, the time to the first token of a prompt that no other came before, and of three that share its beginning. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
 
 import argparse
 import hashlib
@@ -98,6 +98,14 @@ def measure(n_clients, more):
     return row, [results[index][0] for index in range(len(PROMPTS))]
 
 
+def shared_beginning():
+    """Milliseconds to the first token: of a new prompt, and the median of three that differ from it in their last line."""
+    beginning = "".join(f"Item {i} of the list has the number {i * 37 % 101} and weighs {i * i % 97} grams.\n" for i in range(BEGINNING_LINES))
+    times = [1e3 * ask(beginning + f"Item {name}", {"max_tokens": 2})[1][0] for name in ("one", "two", "three", "four")]
+    cold, shared = times[0], percentile(times[1:], 0.5)
+    return {"first_ms": cold, "sharing_ms": shared, "times_sooner": cold / shared}
+
+
 class Server:
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
@@ -127,6 +135,7 @@ def show(name, n_clients, row):
 ours = [args.binary, "serve", "-m", args.model, "--port", str(args.port), "--threads", str(args.threads)]
 peer = [sys.executable, "-m", "llama_cpp.server", "--model", args.model, "--port", str(args.port), "--n_threads",
         str(args.threads), "--n_ctx", "8192", "--interrupt_requests", "false"]
+BEGINNING_LINES = 52  # some 1,000 tokens
 WARM_UP = "The sea was calm and the sky was"
 
 
@@ -167,3 +176,8 @@ if args.peer != "none":
             ask(WARM_UP, {"max_tokens": 8})
             row, _ = measure(n_clients, {})
             show("llama-cpp-python", n_clients, row)
+
+for name, command in [("foretoken", ours), *([("llama-cpp-python", peer)] if args.peer != "none" else [])]:
+    with Server(command):
+        ask(WARM_UP, {"max_tokens": 8})
+        show(f"{name}, shared beginning", 1, shared_beginning())

@@ -1,7 +1,8 @@
 """Asks a running server for minutes, mixed and with clients that leave, and watches its memory.
 
-    foretoken serve -m smollm2 & python benches/soak.py http://127.0.0.1:8080 --pid $! --minutes 15
+    foretoken serve -m smollm2 --cache-tokens 2048 & python benches/soak.py http://127.0.0.1:8080 --pid $! --minutes 15
 
+The cache is so small that it is full within a minute, and requests wait or are put off: what grows after that is no cache.
 Fails when an answer is no good one, when the same request gives two texts, when choices are left over at the end, or when
 resident memory grows by more than 1 % between the middle of the time and its end."""
 
@@ -27,7 +28,7 @@ known, wrong, counts, lock = {}, [], {"answered": 0, "left": 0, "busy": 0}, thre
 
 def ask(random_):
     prompt = random_.choice(TEXTS) + " and so on" * random_.randrange(4)
-    if random_.random() < 0.2:  # prompts that never come again soon fill the cache of beginnings: what grows after that is no cache
+    if random_.random() < 0.2:  # never comes again: kept beginnings have to go
         prompt += f" {random_.randrange(10**9)}" * 12
     body = {
         "prompt": prompt, "max_tokens": random_.choice([4, 16, 60]),

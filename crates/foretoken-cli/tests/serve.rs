@@ -208,3 +208,14 @@ fn a_batch_that_waits_can_be_interrupted() {
     assert!(stderr(&output).contains("the same command goes on"), "{}", stderr(&output));
     assert_eq!(fs::read_to_string(path("out")).expect("it is there"), "");
 }
+
+#[test]
+fn a_cache_that_no_machine_has_is_refused_by_its_size() {
+    for tokens in ["99999999999", "18446744073709551615"] {
+        let args = ["serve", "-m", "embedded", "--port", "0", "--threads", "1", "--cache-tokens", tokens];
+        let output = foretoken(&args).output().unwrap();
+        let said = stderr(&output);
+        assert!(said.contains(&format!("a cache of {tokens} tokens is too large")), "{said}");
+        assert!(output.status.code() == Some(1) && said.contains("fewer tokens"), "{said}");
+    }
+}

@@ -13,11 +13,11 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Slices start at multiples of this (a cache line and a 512-bit vector).
 const ALIGN: usize = 64;
 
-/// Why weights found no memory.
+/// Why there is no memory for weights or for keys and values.
 #[derive(Debug, Error)]
 pub enum ArenaError {
     /// The system gave no mapping of this size.
-    #[error("cannot map {bytes} bytes for weights: {source}")]
+    #[error("the system has no {bytes} bytes of memory: {source}")]
     Map {
         /// Bytes asked for.
         bytes: usize,

@@ -156,7 +156,8 @@ impl PagedCache {
     /// A cache of `n_tokens` positions in all, rounded up to pages. Memory is touched only as pages are used.
     pub fn new(shape: KvShape, n_tokens: usize) -> Result<Self, ArenaError> {
         let n_pages = n_tokens.div_ceil(KEY_CHUNK);
-        let bytes = n_pages * shape.rows_bytes();
+        // What is too much to be counted is more than any system has.
+        let bytes = n_pages.saturating_mul(shape.rows_bytes());
         Ok(Self {
             shape,
             rows: Arena::new(bytes)?.take(bytes)?,

@@ -23,6 +23,16 @@ pub enum ModelError {
     /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] ArenaError),
+    /// Not enough memory for keys and values.
+    #[error(
+        "a cache of {n_tokens} tokens is too large: {source}; let it hold fewer tokens, or make the context shorter"
+    )]
+    Cache {
+        /// Tokens asked for.
+        n_tokens: usize,
+        /// What is missing.
+        source: ArenaError,
+    },
     /// No code for this kind of model.
     #[error("the architecture {found:?} is not known; known are: {known}")]
     Architecture {

@@ -92,7 +92,8 @@ impl Model {
         let info = self.heads.as_ref().map(PredictionHeads::info);
         let layers = layers + info.map_or(0, HeadsInfo::kv_layers);
         let state = info.map_or(0, |info| info.kept_state(hidden));
-        Ok(PagedCache::new(KvShape { layers, heads, head_dim, kv_type: self.kv_type, state }, n_tokens)?)
+        let shape = KvShape { layers, heads, head_dim, kv_type: self.kv_type, state };
+        PagedCache::new(shape, n_tokens).map_err(|source| ModelError::Cache { n_tokens, source })
     }
 
     /// Threads of a pass.
