@@ -192,7 +192,7 @@ mod tests {
     fn indentation_comes_round_for_good_reasons() {
         assert_eq!(lessons("f(\n", &(" ".repeat(60) + "a)\n")), None);
         let found = lessons("f(\n", &" ".repeat(80)).unwrap();
-        assert_eq!(found.find('x'), Some(3 + LONGEST_RUN as usize));
+        assert_eq!(found.find('x'), Some(3 + LONGEST_RUN));
     }
 
     #[test]
