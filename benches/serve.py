@@ -99,9 +99,10 @@ def measure(n_clients, more):
 
 
 def shared_beginning():
-    """Milliseconds to the first token: of a new prompt, and the median of three that differ from it in their last line."""
+    """Milliseconds to the first token: of a new prompt, and the median of three that differ from it in their last line. For models
+    with room for a thousand tokens."""
     beginning = "".join(f"Item {i} of the list has the number {i * 37 % 101} and weighs {i * i % 97} grams.\n" for i in range(BEGINNING_LINES))
-    times = [1e3 * ask(beginning + f"Item {name}", {"max_tokens": 2})[1][0] for name in ("one", "two", "three", "four")]
+    times = [1e3 * ask(beginning + f"Item {name}", {"max_tokens": 8})[1][0] for name in ("one", "two", "three", "four")]
     cold, shared = times[0], percentile(times[1:], 0.5)
     return {"first_ms": cold, "sharing_ms": shared, "times_sooner": cold / shared}
 

@@ -51,7 +51,7 @@ const SMALL_CACHE: usize = 4096;
 
 /// Tokens of a cache that is better larger than the one context which is the default.
 fn roomier(context: usize, max_running: usize) -> Option<usize> {
-    (context < SMALL_CACHE).then(|| (context * max_running).min(SMALL_CACHE))
+    (context < SMALL_CACHE).then(|| context.saturating_mul(max_running).min(SMALL_CACHE))
 }
 
 /// How much runs at the same time.

@@ -25,7 +25,7 @@ pub enum ArenaError {
         source: std::io::Error,
     },
     /// More was taken than the arena was made for.
-    #[error("the weight arena has {left} bytes left, {wanted} were asked for")]
+    #[error("the arena has {left} bytes left, {wanted} were asked for")]
     Full {
         /// Bytes still free.
         left: usize,

@@ -2,8 +2,9 @@
 //!
 //! A small model that always takes the likeliest token soon runs in circles: having written a line twice, it finds a third time
 //! likeliest of all, and no text that people wrote shows it how wrong that is. So it reads texts of its own, and where one repeats
-//! what stood there twice already, words are not to begin as they do: that adds `-ln(1 - p)` for the first letter. (Welleck et
-//! al., "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) Nothing else is learnt from them.
+//! what it holds twice already, words are not to begin as they do: that adds `-ln(1 - p)` for their beginnings. (Welleck et al.,
+//! "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) Nothing else of what it wrote is learnt;
+//! the prompts are, like any text.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -86,14 +87,25 @@ pub struct Repeated {
 
 impl Repeats {
     /// Reads the texts of which some come round. The seed decides which windows hold which.
-    pub fn read(config: &RepeatsConfig, vocabulary: &Vocabulary, seed: u64) -> Result<Self, TrainError> {
+    /// The model has tokens below `n_tokens`.
+    pub fn read(
+        config: &RepeatsConfig,
+        vocabulary: &Vocabulary,
+        n_tokens: usize,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
         let path = &config.texts;
         let file = std::fs::read_to_string(path).map_err(TrainError::io("read", path))?;
         let mut texts = Vec::new();
         for (i, line) in file.lines().enumerate() {
             let wrong = |error: serde_json::Error| TrainError::file(path, format!("line {}: {error}", i + 1));
             let Line { prompt, text } = serde_json::from_str(line).map_err(wrong)?;
-            texts.extend(Written::new(vocabulary, &prompt, &text)?);
+            let Some(written) = Written::new(vocabulary, &prompt, &text)? else { continue };
+            if let Some(token) = written.tokens.iter().find(|token| **token as usize >= n_tokens) {
+                let message = format!("line {}: a token {token}, and the model has {n_tokens}", i + 1);
+                return Err(TrainError::file(path, message));
+            }
+            texts.push(written);
         }
         if texts.is_empty() {
             return Err(TrainError::file(path, "no text that repeats itself: nothing is to be learnt from it"));
@@ -134,7 +146,7 @@ impl Written {
         let mut tokens: Vec<u32> = encode(prompt)?.collect();
         let mut lessons = vec![Lesson::Follow; tokens.len()];
         tokens.extend(encode(text)?);
-        let in_word: Vec<bool> = tokens.iter().map(|token| ends_in_word(&vocabulary.decode(&[*token]))).collect();
+        let edges: Vec<_> = tokens.iter().map(|token| edges(&vocabulary.decode(&[*token]))).collect();
         let (mut seen, mut run) = (HashMap::<&[u32], u32>::new(), 0);
         for i in lessons.len()..tokens.len() {
             run = if i > 0 && tokens[i] == tokens[i - 1] { run + 1 } else { 0 };
@@ -143,7 +155,8 @@ impl Written {
                 *times += 1;
                 *times
             });
-            let begins_word = in_word[i] && i > 0 && !in_word[i - 1];
+            let goes_on = i > 0 && edges[i].0 && edges[i - 1].1;
+            let begins_word = edges[i].1 && !goes_on;
             let avoided = times > 2 && if run < SPAN { begins_word } else { run >= LONGEST_RUN };
             lessons.push(if avoided { Lesson::Avoid } else { Lesson::Skip });
         }
@@ -154,9 +167,10 @@ impl Written {
     }
 }
 
-/// Whether what follows these bytes goes on with a word.
-fn ends_in_word(bytes: &[u8]) -> bool {
-    bytes.last().is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii())
+/// Whether a token's bytes begin, and end, within a word.
+fn edges(bytes: &[u8]) -> (bool, bool) {
+    let in_word = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii();
+    (bytes.first().is_some_and(in_word), bytes.last().is_some_and(in_word))
 }
 
 #[cfg(test)]
@@ -189,6 +203,18 @@ mod tests {
     }
 
     #[test]
+    fn tokens_of_several_bytes_begin_words_where_their_text_does() {
+        let found = [" return", "return", "_set", "(", "\n"].map(|text| edges(text.as_bytes()));
+        assert_eq!(found, [(false, true), (true, true), (false, true), (false, false), (false, false)]);
+        let folder = crate::scratch::Scratch::new();
+        let words = "the cat sat on the mat and the dog ate the cat that sat there ".repeat(40);
+        let vocabulary = Vocabulary::train([words.as_str()].into_iter(), 280, folder.path()).unwrap();
+        let written = Written::new(&vocabulary, "so ", &" the cat sat".repeat(20)).unwrap().expect("a circle");
+        let avoided = written.lessons.iter().filter(|lesson| **lesson == Lesson::Avoid).count();
+        assert!(avoided > 9, "{avoided} of {}", written.lessons.len());
+    }
+
+    #[test]
     fn indentation_comes_round_for_good_reasons() {
         assert_eq!(lessons("f(\n", &(" ".repeat(60) + "a)\n")), None);
         let found = lessons("f(\n", &" ".repeat(80)).unwrap();
@@ -201,11 +227,14 @@ mod tests {
         let texts = folder.path().join("own.jsonl");
         let line = |text: &str| serde_json::json!({"prompt": "p\n", "text": text}).to_string() + "\n";
         let config = |share| RepeatsConfig { texts: texts.clone(), share, weight: 1.0 };
-        let read = |share| Repeats::read(&config(share), &Vocabulary::bytes(), 1);
+        let read = |share| Repeats::read(&config(share), &Vocabulary::bytes(), 256, 1);
         std::fs::write(&texts, line("nothing comes round")).unwrap();
         assert!(read(1.0).unwrap_err().to_string().contains("no text that repeats itself"));
         std::fs::write(&texts, line("nothing") + &line(&"a b c d e f\n".repeat(9)) + "{").unwrap();
         assert!(read(1.0).unwrap_err().to_string().contains("line 3"));
+        std::fs::write(&texts, line(&"a b c d e f\n".repeat(9))).unwrap();
+        let small = Repeats::read(&config(1.0), &Vocabulary::bytes(), 100, 1).unwrap_err().to_string();
+        assert!(small.contains("line 1: a token 112"), "{small}");
         std::fs::write(&texts, line("nothing") + &line(&"a b c d e f\n".repeat(9))).unwrap();
         let repeats = read(0.25).unwrap();
         let windows: Vec<_> = (0..400).filter_map(|index| repeats.window(index, 300)).collect();

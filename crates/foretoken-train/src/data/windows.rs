@@ -66,7 +66,7 @@ impl Windows {
     }
 
     /// The bytes that the run's first `n` windows hold, in the file's order; where some between are missing, and at the end of
-    /// a document, stands [`END_OF_TEXT`]. For tokens that are bytes.
+    /// a document, stands [`END_OF_TEXT`]. For tokens that are bytes; windows that repeats take the place of are among them.
     pub fn seen(&mut self, n: u64) -> Result<Vec<u8>, TrainError> {
         let mut ranges: Vec<_> = (0..n.min(self.per_epoch() as u64)).map(|index| self.range(index)).collect();
         ranges.sort_unstable_by_key(|range| range.start);
@@ -116,7 +116,8 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::TokenWriter;
+    use crate::batch::avoid;
+    use crate::data::{RepeatsConfig, TokenWriter, Vocabulary};
     use std::collections::HashSet;
 
     fn windows(seed: u64) -> Windows {
@@ -153,6 +154,21 @@ mod tests {
         let all = windows.seen(10 * n).unwrap();
         assert_eq!(all.len(), n as usize * 16 + 3);
         assert!(first.len() == 19 && windows.seen(3).unwrap().len() <= 3 * 19 + 2);
+    }
+
+    #[test]
+    fn batches_have_texts_of_the_models_own_with_their_lessons() {
+        let folder = crate::scratch::Scratch::new();
+        let texts = folder.path().join("own.jsonl");
+        let line = serde_json::json!({"prompt": "", "text": "a b\n".repeat(9)}).to_string();
+        std::fs::write(&texts, line).unwrap();
+        let config = RepeatsConfig { texts, share: 1.0, weight: 2.5 };
+        let repeats = Repeats::read(&config, &Vocabulary::bytes(), 256, 1).unwrap();
+        let mut windows = Windows { n_tokens: 36, ..windows(1) }.with_repeats(Some(repeats));
+        let batch = windows.batch(0, 1).unwrap();
+        assert_eq!(batch.tokens(0)[..5], [97, 32, 98, 10, 97]);
+        assert!(batch.labels(1).iter().all(|label| *label < 0) && batch.labels(1).contains(&avoid(97)));
+        assert_eq!(batch.avoid_weight(), 2.5);
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) fn attention(qkv: Tensor<2>, inputs: &AttentionInputs) -> Tensor<2> {
 pub(super) fn cross_entropy(logits: Tensor<2>, labels: &[i32], avoid_weight: f32) -> Tensor<1> {
     let device = logits.device().inner();
     let n_followed = labels.iter().filter(|&&label| label >= 0).count();
-    let rate = 1.0 / n_followed.max(1) as f32;
+    let rate = 1.0 / if n_followed > 0 { n_followed } else { labels.len().max(1) } as f32;
     let column = |f: &dyn Fn(i32) -> bool| {
         let rates: Vec<f32> = labels.iter().map(|&label| if f(label) { rate } else { 0.0 }).collect();
         Tensor::<2>::from_data(TensorData::new(rates, [labels.len(), 1]), &device)

@@ -301,7 +301,7 @@ fn cross_entropy_forward(logits: Flat, labels: &[i32], avoid_weight: f32) -> (Fl
     let mut logits = logits.to_contiguous();
     let (v, isa) = (width(&logits), Isa::best());
     let n_followed = labels.iter().filter(|&&label| label >= 0).count();
-    let rate = 1.0 / n_followed.max(1) as f32;
+    let rate = 1.0 / if n_followed > 0 { n_followed } else { labels.len().max(1) } as f32;
     let rows: &mut [f32] = logits.storage_mut();
     let pieces: Vec<(f64, usize)> = rows
         .par_chunks_mut(ROWS * v)

@@ -31,7 +31,8 @@ pub struct AttentionInputs {
     pub first_keys: Arc<Vec<u32>>,
 }
 
-/// Times this, a probability is below 1 whatever the logits: `-ln(1 - p)` and its gradient stay finite.
+/// Times this, a probability is below 1 whatever the logits: `-ln(1 - p)` and its gradient stay finite. Nearer to 1 than this,
+/// the gradient fades.
 const SURE: f32 = 1.0 - 1e-5;
 
 impl Ops {
@@ -86,7 +87,7 @@ impl Ops {
 
     /// The mean cross entropy over the labels that are tokens, in nats, and the share of them that has the greatest logit:
     /// `[2]`, of which the first alone has a gradient. Both are 0 without labels. A label to [avoid](crate::batch::avoid)
-    /// adds `-avoid_weight * ln(1 - p)` where another adds `-ln p`, divided by the same number; [`IGNORE`](crate::batch::IGNORE) adds nothing.
+    /// adds `-avoid_weight * ln(1 - p)` where another adds `-ln p`, divided by the same number (by that of all rows where no label is a token); [`IGNORE`](crate::batch::IGNORE) adds nothing.
     /// (Welleck et al., "Neural text generation with unlikelihood training", arXiv 1908.04319.)
     pub fn cross_entropy(self, logits: Tensor<2>, labels: &[i32], avoid_weight: f32) -> Tensor<1> {
         match self {

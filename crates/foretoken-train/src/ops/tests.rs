@@ -92,14 +92,14 @@ fn cross_entropy_with_labels_to_ignore_and_to_avoid() {
 }
 
 #[test]
-fn a_token_to_avoid_that_is_certain_has_a_finite_loss_and_becomes_less_likely() {
+fn a_token_to_avoid_becomes_less_likely_and_its_loss_is_finite_even_where_it_is_certain() {
     let logits =
         Tensor::<2>::from_data([[200.0, 0.0, 0.0], [9.0, 0.0, 0.0]], &Device::flex()).autodiff().require_grad();
     for ops in [Ops::Fused(Precision::F32), Ops::Composed] {
         let loss = ops.cross_entropy(logits.clone(), &[avoid(0), avoid(0)], 1.0).narrow(0, 0, 1);
         assert!(host(loss.clone())[0].is_finite());
         let gradient = host(logits.grad(&loss.sum().backward()).unwrap());
-        assert!(gradient.iter().all(|g| g.is_finite()) && gradient[3] > 0.9 && gradient[4] < 0.0, "{gradient:?}");
+        assert!(gradient.iter().all(|g| g.is_finite()) && gradient[3] > 0.45 && gradient[4] < 0.0, "{gradient:?}");
     }
 }
 

@@ -54,7 +54,8 @@ impl Trainer {
             let wanted = "a folder with a checkpoint; `foretoken-train train` makes one";
             return Err(TrainError::setting("run.folder", folder.display(), wanted));
         }
-        Self::open(settings)
+        // The texts that it learns from need not be there any more.
+        Self::open(&Settings { repeats: None, ..settings.clone() })
     }
 
     /// The same run, shared among processes, each of which takes some of a step's batches.
@@ -78,7 +79,7 @@ impl Trainer {
         let repeats = match &settings.repeats {
             Some(config) => {
                 let vocabulary = Vocabulary::in_folder(&settings.data.folder, settings.data.bpe)?;
-                Some(Repeats::read(config, &vocabulary, settings.run.seed)?)
+                Some(Repeats::read(config, &vocabulary, settings.model.vocabulary, settings.run.seed)?)
             }
             None => None,
         };

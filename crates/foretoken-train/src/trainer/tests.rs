@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{CheckpointFile, Outcome, Peers, Settings, Trainer, train};
 use crate::TrainError;
-use crate::data::{Prepared, TokenWriter};
+use crate::data::{Prepared, RepeatsConfig, TokenWriter};
 use crate::optim::Optimiser;
 
 fn settings(folder: &Path) -> Settings {
@@ -59,8 +59,33 @@ fn weights(trainer: &Trainer) -> Vec<Vec<u32>> {
     params.iter().map(|(id, _)| params.host(id).iter().map(|x| x.to_bits()).collect()).collect()
 }
 
+/// With texts of the model's own in half of its windows.
+fn with_repeats(folder: &Path) -> Settings {
+    let texts = folder.join("own.jsonl");
+    let line = serde_json::json!({"prompt": "def f1(x):\n", "text": "    return x\n".repeat(4)});
+    std::fs::write(&texts, line.to_string()).unwrap();
+    Settings { repeats: Some(RepeatsConfig { texts, share: 0.5, weight: 1.0 }), ..settings(folder) }
+}
+
+#[test]
+fn texts_of_its_own_are_among_what_a_run_learns_from() {
+    let folder = crate::scratch::Scratch::new();
+    let [with, without] = [with_repeats(folder.path()), settings(folder.path())];
+    let first = |settings| {
+        let mut trainer = Trainer::open(settings).unwrap();
+        (0..3).map(|_| trainer.step().unwrap().0).collect::<Vec<_>>()
+    };
+    assert_ne!(first(&with), first(&without));
+    // Where they are gone, the run cannot go on, and what it made can still be measured.
+    Trainer::open(&with).unwrap().save().unwrap();
+    std::fs::remove_file(folder.path().join("own.jsonl")).unwrap();
+    assert!(Trainer::open(&with).err().unwrap().to_string().contains("own.jsonl"));
+    assert!(Trainer::open_trained(&with).is_ok());
+}
+
 #[test]
 fn a_resumed_run_is_bit_equal_and_learns() {
+    let settings = with_repeats;
     let (whole, parts) = (crate::scratch::Scratch::new(), crate::scratch::Scratch::new());
     let never = AtomicBool::new(false);
     let mut trainer = Trainer::open(&settings(whole.path())).unwrap();
