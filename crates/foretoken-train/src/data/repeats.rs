@@ -49,7 +49,7 @@ impl RepeatsConfig {
 /// Tokens that stood there twice already when one more repeats them.
 const SPAN: usize = 16;
 /// So many are no circle when they are all one: indentation.
-const LONGEST_RUN: usize = 64;
+const LONGEST_RUN: usize = 40;
 
 /// A line of the file.
 #[derive(Deserialize)]
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn indentation_comes_round_for_good_reasons() {
-        assert_eq!(lessons("f(\n", &(" ".repeat(60) + "a)\n")), None);
+        assert_eq!(lessons("f(\n", &(" ".repeat(36) + "a)\n")), None);
         let found = lessons("f(\n", &" ".repeat(80)).unwrap();
         assert_eq!(found.find('x'), Some(3 + LONGEST_RUN));
     }
