@@ -6,7 +6,8 @@ Starts a server for every line of the table, so that nothing is cached or learne
 asks with 1 and with 8 clients at a time. Texts of ours are compared between drafts on and off and between client counts:
 a difference ends the run. Gaps are between chunks that a client reads; `around` is the share of our engine's time that is
 neither drafting nor verifying, `http` the processor time of all threads but the engine's, as a share of the time that passes
-took. At last, the time to the first token of a prompt that no other came before, and of three that share its beginning. Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
+took. At last, the time to the first token of a prompt that no other came before, and of three that share its beginning.
+Needs `pip install llama-cpp-python[server]` for the peer; --peer none leaves it out."""
 
 import argparse
 import hashlib

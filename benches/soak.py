@@ -89,5 +89,5 @@ for _ in range(50):
     time.sleep(0.1)
 else:
     raise AssertionError(f"choices are left over: {stats}")
-print(f"{counts}; memory {before / 1024:.1f} MB five minutes before the end, {end / 1024:.1f} MB then; {len(known)} different requests")
+print(f"{counts}; memory {before / 1024:.1f} MB before the last part, {end / 1024:.1f} MB at the end; {len(known)} different requests")
 assert end <= 1.01 * before, "memory grows"
