@@ -143,7 +143,7 @@ impl Sequence {
             DraftPolicy::Off | DraftPolicy::Budget => max_nodes,
         };
         let max_depth = self.generation.left() - 1;
-        Limits { max_nodes, max_depth, vocab_size, min_path_p: 0.0 }
+        Limits { max_nodes, max_depth, vocab_size, min_path_p: [0.0; Limits::DEPTHS] }
     }
 
     /// A draft for drafter `index` to fill.

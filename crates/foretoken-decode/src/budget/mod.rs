@@ -15,6 +15,7 @@ pub use cost::{CostModel, CostTable, PassShape, Prior};
 pub use drafting::{DraftCost, DraftCostModel};
 pub(crate) use merge::merge;
 
+use crate::drafters::Limits;
 use crate::request::DraftPolicy;
 use crate::tree::{NodeId, Source, TokenTree};
 
@@ -48,8 +49,8 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct Worth {
     /// Guesses on a path at most; 0: not worth asking.
     pub depth: usize,
-    /// Only below a path as likely as this is one more guess worth its time.
-    pub min_path_p: f32,
+    /// By guesses on a path so far: only below one as likely as this is one more worth its time.
+    pub min_path_p: [f32; Limits::DEPTHS],
     /// Whether asking would pay if nothing were left to catch up with.
     pub pays: bool,
 }
@@ -150,7 +151,7 @@ impl Budget {
     /// More guesses have to promise at least this many times the rate of fewer: estimates are not that exact.
     const MARGIN: f64 = 1.01;
     /// Depths looked at for a drafter whose drafting takes time.
-    const DRAFT_DEPTH: usize = 8;
+    const DRAFT_DEPTH: usize = Limits::DEPTHS;
     /// Tokens that a new answer is expected to have.
     const SHORT_ANSWER: usize = 40;
 
@@ -250,18 +251,23 @@ impl Budget {
         }
         let (rate, depth) = best;
         if depth == 0 || !stops {
-            return Worth { depth, min_path_p: 0.0, pays };
+            return Worth { depth, pays, ..Worth::default() };
         }
         let chances = candidates.iter().map(|candidate| candidate.acceptance.expected(source, 1, &self.shared));
-        let (n, chances) = (candidates.len() as f64, chances.sum::<f64>());
-        let more = |depth: usize| {
+        let chance = (chances.sum::<f64>() / candidates.len() as f64).max(f64::MIN_POSITIVE);
+        let seconds = std::array::from_fn::<_, { Self::DRAFT_DEPTH + 1 }, _>(|depth| {
             let guesses = depth * candidates.len();
             let contexts = candidates.iter().map(|candidate| candidate.context * depth).sum();
             self.cost.table().seconds(base.shape.with_guesses(guesses, contexts)) + cost.seconds(depth, 0)
-        };
-        let seconds = (more(Self::DRAFT_DEPTH) - more(1)) / (Self::DRAFT_DEPTH - 1) as f64;
-        let min_path_p = (rate * seconds / n) / (chances / n).max(f64::MIN_POSITIVE);
-        Worth { depth: Self::DRAFT_DEPTH, min_path_p: min_path_p.min(1.0) as f32, pays }
+        });
+        let min_path_p = std::array::from_fn(|before| {
+            let (done, from) = (before + 1, seconds[(before + 1).min(Self::DRAFT_DEPTH - 1)]);
+            // A row that is dear may be followed by some that are not.
+            let ahead = (done + 1..=Self::DRAFT_DEPTH).map(|depth| (seconds[depth] - from) / (depth - done) as f64);
+            let one_more = ahead.fold(f64::INFINITY, f64::min) / candidates.len() as f64;
+            (rate * one_more / chance).clamp(0.0, 1.0) as f32
+        });
+        Worth { depth: Self::DRAFT_DEPTH, min_path_p, pays }
     }
 
     /// Requests with a width of their own get it, whatever it costs.
@@ -299,7 +305,11 @@ mod tests {
     /// What a drafter that takes 5 ms a guess and 1.5 ms for a token it is behind is worth, where a pass takes 25 ms whatever
     /// its rows.
     fn worth(lag: usize, written: usize, pays: f32, stops: bool) -> Worth {
-        let rows = vec![0.025; 16];
+        worth_by(vec![0.025; 16], lag, written, pays, stops)
+    }
+
+    /// The same where passes of one row and more take these seconds.
+    fn worth_by(rows: Vec<f64>, lag: usize, written: usize, pays: f32, stops: bool) -> Worth {
         let table = CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0, draft: BTreeMap::new() };
         let budget = Budget::new(CostModel::fixed(table));
         let acceptance = SequenceAcceptance::default();
@@ -319,9 +329,22 @@ mod tests {
     #[test]
     fn who_cannot_stop_is_asked_for_as_much_as_pays_for_certain() {
         // 1 + .75 + .75^2 + ... tokens in 25 ms and 5 ms a guess: most a second with three.
-        assert_eq!(worth(0, 0, 1.0, false), Worth { depth: 3, min_path_p: 0.0, pays: true });
+        assert_eq!(worth(0, 0, 1.0, false), Worth { depth: 3, pays: true, ..Worth::default() });
         let stops = worth(0, 0, 1.0, true);
-        assert!(stops.depth > 3 && stops.min_path_p > 0.1, "{stops:?}");
+        assert!(stops.depth > 3 && stops.min_path_p[0] > 0.1, "{stops:?}");
+    }
+
+    #[test]
+    fn the_more_the_next_row_takes_the_surer_its_guess_has_to_be() {
+        // Guesses share the first four rows' time; each one after them takes 2 ms more, but the last two are free.
+        let rows = [0.025, 0.025, 0.025, 0.025, 0.027, 0.029, 0.031, 0.031, 0.031];
+        let Worth { min_path_p, .. } = worth_by(rows.to_vec(), 0, 0, 1.0, true);
+        // Seconds a guess from there on, at best.
+        let seconds = [0.005, 0.005, 0.031 / 5.0, 0.024 / 4.0, 0.017 / 3.0, 0.005, 0.005];
+        for (p, seconds) in min_path_p.iter().zip(seconds) {
+            assert!((p / min_path_p[0] - seconds / 0.005).abs() < 0.01, "{min_path_p:?}");
+        }
+        assert_eq!(min_path_p[Limits::DEPTHS - 1], 1.0);
     }
 
     #[test]

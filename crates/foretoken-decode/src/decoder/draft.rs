@@ -43,11 +43,17 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Share of the time spent on passes that goes into asking drafters which do not seem to pay.
     const PROBING: f64 = 0.005;
 
+    /// Tokens of an answer before the promises of other drafters keep one from being asked: of an answer that has just begun
+    /// they have kept none, and catching up is done for all of it.
+    const UNPROVEN: usize = 2;
+
     /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
     fn ask_if_worth_it(&mut self, index: usize) {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index) && s.has_begun();
         let base = self.base();
-        let so_far = self.with_bids(base, Budget::weigh).0.best;
+        let weighed = self.with_bids(base, Budget::weigh).0;
+        let unproven = self.sequences.iter().filter(by_budget).all(|s| s.generation.written() <= Self::UNPROVEN);
+        let so_far = if unproven { weighed.plain } else { weighed.best };
         let Self { seats, sequences, budget, target, buffers, .. } = self;
         let seat = &mut seats[index];
         let mut candidates: Vec<Candidate<'_>> = emptied(mem::take(&mut buffers.candidates));
@@ -66,7 +72,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
             if seat.probing >= cost.seconds(2, lag) {
-                (seat.probing, worth.depth, worth.min_path_p) = (0.0, 2, 0.0);
+                seat.probing = 0.0;
+                worth = Worth { depth: 2, ..worth };
             }
         }
         buffers.candidates = emptied(candidates);

@@ -78,7 +78,7 @@ pub trait Drafter<T: Target>: Send {
         DraftCost::default()
     }
 
-    /// Whether it looks at [`Limits::min_path_p`] after every guess. One that does not takes the time for as many guesses as
+    /// Whether it asks [`Limits::goes_on`] after every guess. One that does not takes the time for as many guesses as
     /// it may make.
     fn stops_early(&self, _target: &T) -> bool {
         true
@@ -196,8 +196,18 @@ pub struct Limits {
     pub max_depth: usize,
     /// Token ids are below this.
     pub vocab_size: usize,
-    /// What comes below a path less likely than this is not worth the time to draft it.
-    pub min_path_p: f32,
+    /// By guesses on a path, from one: what comes below a path less likely than this is not worth the time to draft it.
+    pub min_path_p: [f32; Self::DEPTHS],
+}
+
+impl Limits {
+    /// Depths with a least likelihood of their own; the last one's is that of all below it, too.
+    pub const DEPTHS: usize = 8;
+
+    /// Whether a guess below a path of `depth` guesses, at least one, and this likelihood is wanted.
+    pub fn goes_on(&self, depth: usize, path_p: f32) -> bool {
+        depth < self.max_depth && path_p >= self.min_path_p[(depth - 1).min(Self::DEPTHS - 1)]
+    }
 }
 
 /// What a pass was and decided for one sequence.

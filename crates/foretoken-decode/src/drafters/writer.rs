@@ -98,9 +98,8 @@ impl Writer {
     /// Adds the guesses below a tip; where to go on, if that is worth it.
     pub fn go_on(&mut self, draft: &mut Draft<'_>, tip: &Tip, logits: &[f32]) -> Option<Tip> {
         let next = self.guess(draft, tip, logits)?;
-        let is_likely = next.p >= self.options.min_path_p && next.chance >= draft.limits.min_path_p;
-        let goes_on = next.depth < draft.limits.max_depth && has_room(draft) && is_likely;
-        goes_on.then_some(next)
+        let is_likely = next.p >= self.options.min_path_p && draft.limits.goes_on(next.depth, next.chance);
+        (is_likely && has_room(draft)).then_some(next)
     }
 
     /// Adds the guesses below a tip; the best of them is where to go on. None from a row that nothing can be drawn from.

@@ -139,8 +139,8 @@ impl<T: Target> Drafter<T> for ByText {
             told.retain(|&i| {
                 let Story { draft, ends, p, last, .. } = &stories[i];
                 let draft = &drafts[*draft];
-                *p >= options.min_path_p.max(draft.limits.min_path_p)
-                    && ends.len() < draft.limits.max_depth
+                *p >= options.min_path_p
+                    && draft.limits.goes_on(ends.len(), *p)
                     && companion.append(draft.sequence, *last)
             });
             going_on = told;
