@@ -4,6 +4,7 @@
 mod acceptance;
 mod cost;
 mod drafting;
+mod lengths;
 mod merge;
 
 use std::cmp::Ordering;
@@ -13,6 +14,7 @@ pub(crate) use acceptance::source_of;
 pub use acceptance::{AcceptanceTable, SequenceAcceptance, SharedAcceptance, Trust};
 pub use cost::{CostModel, CostTable, PassShape, Prior};
 pub use drafting::{DraftCost, DraftCostModel};
+pub(crate) use lengths::AnswerLengths;
 pub(crate) use merge::merge;
 
 use crate::drafters::Limits;
@@ -36,10 +38,10 @@ pub(crate) struct Candidate<'a> {
     pub context: usize,
     /// Tokens that the drafter would have to catch up with.
     pub lag: usize,
-    /// Tokens of the answer so far.
-    pub written: usize,
     /// Tokens that may still come.
     pub left: usize,
+    /// Tokens that are expected to.
+    pub to_come: f64,
     /// Share of passes in which the drafter pays, once it has caught up.
     pub pays: f32,
 }
@@ -56,12 +58,9 @@ pub(crate) struct Worth {
 }
 
 impl Candidate<'_> {
-    /// Tokens that catching up with the text is spread over. As many as have come are expected to come still, since most
-    /// answers end long before they have to, and the longer one has gone on the longer it will; those that others guess
-    /// without taking time do not count.
-    fn to_come(&self) -> f64 {
-        let tokens = (self.written + Budget::SHORT_ANSWER).min(self.left);
-        (tokens as f64 * f64::from(self.pays)).max(1.0)
+    /// Tokens that catching up with the text is spread over: those to come, without what others guess for no time.
+    fn spread(&self) -> f64 {
+        (self.to_come.min(self.left as f64) * f64::from(self.pays)).max(1.0)
     }
 }
 
@@ -143,6 +142,8 @@ pub struct Budget {
     pub cost: CostModel,
     /// Acceptance over all sequences.
     pub shared: SharedAcceptance,
+    /// Answers that have ended.
+    pub(crate) lengths: AnswerLengths,
     offers: BinaryHeap<Offer>,
     chosen: Vec<(usize, NodeId)>,
 }
@@ -152,12 +153,11 @@ impl Budget {
     const MARGIN: f64 = 1.01;
     /// Depths looked at for a drafter whose drafting takes time.
     const DRAFT_DEPTH: usize = Limits::DEPTHS;
-    /// Tokens that a new answer is expected to have.
-    const SHORT_ANSWER: usize = 40;
 
     /// A budget over a cost model.
     pub fn new(cost: CostModel) -> Self {
-        Self { cost, shared: SharedAcceptance::default(), offers: BinaryHeap::new(), chosen: Vec::new() }
+        let (shared, lengths) = Default::default();
+        Self { cost, shared, lengths, offers: BinaryHeap::new(), chosen: Vec::new() }
     }
 
     /// Chooses the guesses to run beside what is run in any case; at most `max_rows`.
@@ -237,7 +237,7 @@ impl Budget {
             for candidate in candidates {
                 let depth = depth.min(candidate.left.saturating_sub(1));
                 let gain = candidate.acceptance.expected(source, depth, &self.shared);
-                let share = (1.0 + gain) / candidate.to_come();
+                let share = (1.0 + gain) / candidate.spread();
                 promise.tokens += gain;
                 catching_up += cost.lag * candidate.lag as f64 * share.min(1.0);
                 shape = shape.with_guesses(depth, candidate.context * depth);
@@ -313,7 +313,8 @@ mod tests {
         let table = CostTable { rows, logits_row: 0.0, context: 0.0, overhead: 0.0, draft: BTreeMap::new() };
         let budget = Budget::new(CostModel::fixed(table));
         let acceptance = SequenceAcceptance::default();
-        let candidate = Candidate { acceptance: &acceptance, context: 300, lag, written, left: 1000, pays };
+        let to_come = budget.lengths.to_come(written);
+        let candidate = Candidate { acceptance: &acceptance, context: 300, lag, left: 1000, to_come, pays };
         let shape = PassShape { rows: 1, logits_rows: 1, context: 300 };
         let base = Base { shape, tokens: 1, prompts: 0.0 };
         let so_far = Promise { guesses: 0, tokens: 1.0, seconds: 0.025 };

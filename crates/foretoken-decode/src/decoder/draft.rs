@@ -61,8 +61,8 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             acceptance: &s.acceptance,
             context: s.tokens.len(),
             lag: seat.drafter.lag(s.sequence, s.tokens.len()),
-            written: s.generation.written(),
             left: s.generation.left(),
+            to_come: budget.lengths.to_come(s.generation.written()),
             pays: s.paid[index].mean(),
         }));
         let cost = seat.cost.cost();

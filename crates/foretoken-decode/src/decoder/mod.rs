@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::TokenId;
 use crate::acceptors::Rows;
-use crate::budget::{Budget, CostModel, CostTable, DraftCost, SharedAcceptance};
+use crate::budget::{AnswerLengths, Budget, CostModel, CostTable, DraftCost, SharedAcceptance};
 use crate::clock::Clock;
 use crate::drafters::{Drafter, Observation};
 use crate::generation::Detokenize;
@@ -315,9 +315,11 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
         (&mut self.target, &mut self.cache)
     }
 
-    /// Makes every drafter drop what it learned from requests that are over. Panics while there are others.
+    /// Makes every drafter drop what it learned from requests that are over, and forgets how long these were. Panics while
+    /// there are others.
     pub fn unlearn(&mut self) {
         assert!(self.is_idle(), "drafters unlearn between requests");
+        self.budget.lengths = AnswerLengths::default();
         self.seats.iter_mut().for_each(|seat| seat.drafter.unlearn());
     }
 

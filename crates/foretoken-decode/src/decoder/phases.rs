@@ -6,6 +6,7 @@ use super::{Decoder, Event};
 use crate::budget::PassShape;
 use crate::clock::Clock;
 use crate::generation::Detokenize;
+use crate::request::FinishReason;
 use crate::sequence::Sequence;
 use crate::target::{Cache, Target, Want};
 use crate::trace::PassTrace;
@@ -80,10 +81,14 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     }
 
     fn remove_finished(&mut self) {
-        let Self { sequences, seats, cache, kept, options, last_end, .. } = self;
+        let Self { sequences, seats, budget, cache, kept, options, last_end, .. } = self;
         sequences.retain(|sequence| {
             let ended = sequence.finish.is_some();
             if ended {
+                use FinishReason::{ContextFull, EndToken, Length, StopString};
+                if let Some(EndToken(_) | StopString(_) | Length | ContextFull) = sequence.finish {
+                    budget.lengths.observe(sequence.generation.written());
+                }
                 seats.iter_mut().for_each(|seat| seat.drafter.forget(sequence.sequence));
                 match cache.committed(sequence.sequence) {
                     cached @ 1.. if sequence.reuse => {
