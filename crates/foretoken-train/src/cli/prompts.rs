@@ -25,6 +25,9 @@ pub struct Args {
     /// The longest prompt, in bytes.
     #[arg(long, default_value_t = 256)]
     max_bytes: usize,
+    /// Also write so many bytes of what follows each function in its file, as `then`: what the model could have gone on with.
+    #[arg(long, default_value_t = 0)]
+    then: usize,
     /// Decides which functions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -39,7 +42,7 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     if args.n == 0 {
         return Err(TrainError::setting("--n", 0, "at least 1"));
     }
-    let prompts = function_prompts(&texts, &vocabulary, args.n, args.max_bytes, args.seed)?;
+    let prompts = function_prompts(&texts, &vocabulary, args.n, args.max_bytes, args.then, args.seed)?;
     if prompts.is_empty() {
         let message = format!(
             "no Python function with a docstring whose prompt has at most --max-bytes {} bytes",

@@ -16,7 +16,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub struct Args {
     /// The run's TOML file.
     config: PathBuf,
-    /// Stop at this step, as if by Ctrl-C; the schedule stays that of the whole run.
+    /// Stop at this step, as if by Ctrl-C; the schedule stays that of the whole run. 0 saves what it begins with, to be
+    /// evaluated or exported.
     #[arg(long)]
     until: Option<u64>,
 }
@@ -45,6 +46,9 @@ pub fn run(args: &Args) -> Result<(), TrainError> {
     );
     bar.set_position(trainer.n_steps());
     bar.reset_eta();
+    if args.until.is_some_and(|until| trainer.n_steps() >= until) {
+        stop.store(true, Ordering::Relaxed);
+    }
     let outcome = train(&mut trainer, &stop, &mut |step, entry| {
         bar.set_position(step);
         if let Some(entry) = entry {

@@ -20,14 +20,27 @@ pub struct FunctionPrompt {
     pub entry_point: String,
     /// Signature and docstring, to the end of the docstring's last line.
     pub prompt: String,
+    /// What follows the function's end in its document, as far as it is wanted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub then: String,
 }
 
-/// Up to `n` prompts of at most `max_bytes`, two of a document at most, the documents in an order drawn from the seed.
+/// A function found in a text.
+#[derive(Debug, PartialEq)]
+struct Function<'a> {
+    name: &'a str,
+    prompt: &'a str,
+    then: &'a str,
+}
+
+/// Up to `n` prompts of at most `max_bytes`, two of a document at most, the documents in an order drawn from the seed; with
+/// up to `then` bytes of what follows the functions.
 pub fn function_prompts(
     file: &TokenFile,
     vocabulary: &Vocabulary,
     n: usize,
     max_bytes: usize,
+    then: usize,
     seed: u64,
 ) -> Result<Vec<FunctionPrompt>, TrainError> {
     let mut prompts = Vec::new();
@@ -36,11 +49,15 @@ pub fn function_prompts(
         let (tokens, _) = file.window(range.start, range.len() - 1)?;
         let bytes = vocabulary.decode(&tokens);
         let Ok(text) = std::str::from_utf8(&bytes) else { continue };
-        let fitting = functions(text).into_iter().filter(|(_, prompt)| prompt.len() <= max_bytes && prompt.is_ascii());
-        for (name, prompt) in fitting.take(2) {
-            let id = format!("{document}/{name}");
-            let prompt = prompt.to_owned();
-            prompts.push(FunctionPrompt { id, category: "python", entry_point: name.to_owned(), prompt });
+        let fits = |function: &Function<'_>| function.prompt.len() <= max_bytes && function.prompt.is_ascii();
+        for Function { name, prompt, then: rest } in functions(text).into_iter().filter(fits).take(2) {
+            prompts.push(FunctionPrompt {
+                id: format!("{document}/{name}"),
+                category: "python",
+                entry_point: name.to_owned(),
+                prompt: prompt.to_owned(),
+                then: rest[..rest.floor_char_boundary(then)].to_owned(),
+            });
             if prompts.len() == n {
                 return Ok(prompts);
             }
@@ -49,8 +66,8 @@ pub fn function_prompts(
     Ok(prompts)
 }
 
-/// Names and prompts of the functions with a docstring and a body of some length.
-fn functions(text: &str) -> Vec<(&str, &str)> {
+/// The functions with a docstring and a body of some length.
+fn functions(text: &str) -> Vec<Function<'_>> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let mut starts = vec![0];
     starts.extend(lines.iter().scan(0, |end, line| {
@@ -66,9 +83,13 @@ fn functions(text: &str) -> Vec<(&str, &str)> {
         let body = i + signature + docstring;
         let indent = line.len() - line.trim_start().len();
         let inside = |line: &&&str| line.trim().is_empty() || line.len() - line.trim_start().len() > indent;
-        let len: usize = lines[body..].iter().take_while(inside).map(|line| line.trim().len()).sum();
+        let lines = lines[body..].iter().take_while(inside);
+        let (len, n_lines) = lines.enumerate().fold((0, 0), |(len, n_lines), (i, line)| {
+            (len + line.trim().len(), if line.trim().is_empty() { n_lines } else { i + 1 })
+        });
         if len >= MIN_BODY {
-            found.push((name, &text[starts[i]..starts[body]]));
+            let (prompt, then) = (&text[starts[i]..starts[body]], &text[starts[body + n_lines]..]);
+            found.push(Function { name, prompt, then });
         }
     }
     found
@@ -129,11 +150,12 @@ def last(x):
     #[test]
     fn functions_with_a_docstring_and_a_body() {
         let found = functions(TEXT);
-        assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["method", "last"]);
-        assert!(
-            found[0].1.starts_with("    def method(self") && found[0].1.ends_with("        Twice.\n        \"\"\"\n")
-        );
-        assert_eq!(found[1].1, "def last(x):\n    '''One line.'''\n");
+        assert_eq!(found.iter().map(|function| function.name).collect::<Vec<_>>(), ["method", "last"]);
+        let Function { prompt, then, .. } = found[0];
+        assert!(prompt.starts_with("    def method(self") && prompt.ends_with("        Twice.\n        \"\"\"\n"));
+        assert!(then.starts_with("\ndef none(x):\n"));
+        assert_eq!(found[1].prompt, "def last(x):\n    '''One line.'''\n");
+        assert_eq!(found[1].then, "");
     }
 
     #[test]
@@ -145,8 +167,9 @@ def last(x):
         writer.push(TEXT.as_bytes());
         writer.write(&path).unwrap();
         let file = TokenFile::open(&path).unwrap();
-        let prompts = function_prompts(&file, &Vocabulary::bytes(), 5, 200, 1).unwrap();
+        let prompts = function_prompts(&file, &Vocabulary::bytes(), 5, 200, 9, 1).unwrap();
+        assert_eq!(prompts.iter().map(|p| p.then.as_str()).collect::<Vec<_>>(), ["\ndef none", ""]);
         assert_eq!(prompts.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(), ["1/method", "1/last"]);
-        assert_eq!(function_prompts(&file, &Vocabulary::bytes(), 5, 100, 1).unwrap().len(), 1);
+        assert_eq!(function_prompts(&file, &Vocabulary::bytes(), 5, 100, 0, 1).unwrap().len(), 1);
     }
 }

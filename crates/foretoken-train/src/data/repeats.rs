@@ -3,8 +3,10 @@
 //! A small model that always takes the likeliest token soon runs in circles: having written a line twice, it finds a third time
 //! likeliest of all, and no text that people wrote shows it how wrong that is. So it reads texts of its own, and where one repeats
 //! what it holds twice already, words are not to begin as they do: that adds `-ln(1 - p)` for their beginnings. (Welleck et al.,
-//! "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) Nothing else of what it wrote is learnt;
-//! the prompts are, like any text.
+//! "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) What it should have written instead can be
+//! given, too: real text to go on with where its own came round once too often (Ross et al., "A reduction of imitation learning and
+//! structured prediction to no-regret online learning", arXiv 1011.0686). That is learnt like any text, and so are the prompts;
+//! nothing else of what it wrote is.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ use crate::rng::Rng;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepeatsConfig {
-    /// JSON lines with a `prompt` and the `text` that the model wrote after it.
+    /// JSON lines with a `prompt`, the `text` that the model wrote after it, and perhaps what is to come `then`.
     pub texts: PathBuf,
     /// The share of windows that hold such texts, 0 to 1.
     pub share: f64,
@@ -56,6 +58,7 @@ const LONGEST_RUN: usize = 40;
 struct Line {
     prompt: String,
     text: String,
+    then: Option<String>,
 }
 
 /// Texts of the model's own.
@@ -99,8 +102,8 @@ impl Repeats {
         let mut texts = Vec::new();
         for (i, line) in file.lines().enumerate() {
             let wrong = |error: serde_json::Error| TrainError::file(path, format!("line {}: {error}", i + 1));
-            let Line { prompt, text } = serde_json::from_str(line).map_err(wrong)?;
-            let Some(written) = Written::new(vocabulary, &prompt, &text)? else { continue };
+            let line: Line = serde_json::from_str(line).map_err(wrong)?;
+            let Some(written) = Written::new(vocabulary, &line)? else { continue };
             if let Some(token) = written.tokens.iter().find(|token| **token as usize >= n_tokens) {
                 let message = format!("line {}: a token {token}, and the model has {n_tokens}", i + 1);
                 return Err(TrainError::file(path, message));
@@ -108,7 +111,10 @@ impl Repeats {
             texts.push(written);
         }
         if texts.is_empty() {
-            return Err(TrainError::file(path, "no text that repeats itself: nothing is to be learnt from it"));
+            return Err(TrainError::file(
+                path,
+                "no text that repeats itself or has another `then`: nothing is to be learnt from it",
+            ));
         }
         Ok(Self { share: config.share, weight: config.weight, seed, texts })
     }
@@ -140,9 +146,9 @@ impl Repeats {
 }
 
 impl Written {
-    /// `None` when nothing in it comes round.
-    fn new(vocabulary: &Vocabulary, prompt: &str, text: &str) -> Result<Option<Self>, TrainError> {
-        let encode = |text| Ok::<_, TrainError>(vocabulary.encode(text)?.into_iter().map(u32::from));
+    /// `None` when nothing in it comes round and nothing is to come then.
+    fn new(vocabulary: &Vocabulary, Line { prompt, text, then }: &Line) -> Result<Option<Self>, TrainError> {
+        let encode = |text: &str| Ok::<_, TrainError>(vocabulary.encode(text)?.into_iter().map(u32::from));
         let mut tokens: Vec<u32> = encode(prompt)?.collect();
         let mut lessons = vec![Lesson::Follow; tokens.len()];
         tokens.extend(encode(text)?);
@@ -160,10 +166,14 @@ impl Written {
             let avoided = times > 2 && if run < SPAN { begins_word } else { run >= LONGEST_RUN };
             lessons.push(if avoided { Lesson::Avoid } else { Lesson::Skip });
         }
+        if let Some(then) = then {
+            tokens.extend(encode(then)?);
+        }
         let repeats = lessons.contains(&Lesson::Avoid);
+        lessons.resize(tokens.len(), Lesson::Follow);
         tokens.push(u32::from(END_OF_TEXT));
         lessons.push(Lesson::Skip);
-        Ok(repeats.then_some(Self { tokens, lessons }))
+        Ok((repeats || then.is_some()).then_some(Self { tokens, lessons }))
     }
 }
 
@@ -177,15 +187,33 @@ fn edges(bytes: &[u8]) -> (bool, bool) {
 mod tests {
     use super::*;
 
-    fn lessons(prompt: &str, text: &str) -> Option<String> {
-        let written = Written::new(&Vocabulary::bytes(), prompt, text).unwrap()?;
-        assert_eq!(written.tokens.len(), prompt.len() + text.len() + 1);
+    fn line(prompt: &str, text: &str, then: Option<&str>) -> Line {
+        Line { prompt: prompt.to_owned(), text: text.to_owned(), then: then.map(str::to_owned) }
+    }
+
+    fn lessons_of(line: &Line) -> Option<String> {
+        let written = Written::new(&Vocabulary::bytes(), line).unwrap()?;
         let signs = written.lessons.iter().map(|lesson| match lesson {
             Lesson::Follow => '+',
             Lesson::Skip => '.',
             Lesson::Avoid => 'x',
         });
-        Some(signs.collect())
+        let signs: String = signs.collect();
+        let parts = [&line.prompt, &line.text, line.then.as_deref().unwrap_or_default()];
+        assert_eq!(signs.len(), parts.map(str::len).iter().sum::<usize>() + 1);
+        Some(signs)
+    }
+
+    fn lessons(prompt: &str, text: &str) -> Option<String> {
+        lessons_of(&line(prompt, text, None))
+    }
+
+    #[test]
+    fn what_is_to_come_then_is_learnt() {
+        assert_eq!(lessons_of(&line("f:\n", "a = b\n", Some("c\n"))).unwrap(), "+++......++.");
+        let text = "  one two\n".repeat(6);
+        let found = lessons_of(&line("f:\n", &text, Some("c\n"))).unwrap();
+        assert!(found.ends_with("++.") && found.contains('x'));
     }
 
     #[test]
@@ -209,7 +237,8 @@ mod tests {
         let folder = crate::scratch::Scratch::new();
         let words = "the cat sat on the mat and the dog ate the cat that sat there ".repeat(40);
         let vocabulary = Vocabulary::train([words.as_str()].into_iter(), 280, folder.path()).unwrap();
-        let written = Written::new(&vocabulary, "so ", &" the cat sat".repeat(20)).unwrap().expect("a circle");
+        let written =
+            Written::new(&vocabulary, &line("so ", &" the cat sat".repeat(20), None)).unwrap().expect("a circle");
         let avoided = written.lessons.iter().filter(|lesson| **lesson == Lesson::Avoid).count();
         assert!(avoided > 9, "{avoided} of {}", written.lessons.len());
     }

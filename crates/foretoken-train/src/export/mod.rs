@@ -16,7 +16,7 @@ use crate::trainer::replace;
 pub(crate) use gguf::{COUNT, KIND, Sizes, Tensors, heads, kind, trunk};
 pub use gguf::{Storage, to_gguf};
 pub use huggingface::to_huggingface;
-pub(crate) use weights::Weight;
+pub(crate) use weights::{Place, Weight};
 
 /// Writes a GGUF file, in place of an old one only when it is whole.
 pub fn write_gguf(file: &GgufWriter, path: &Path) -> Result<(), TrainError> {

@@ -253,7 +253,7 @@ fn an_exported_model_is_the_start_of_a_run() {
         for (storage, most) in [(Storage::F32, 0.0), (Storage::F16, 1e-3), (Storage::Q8, 0.02)] {
             write_gguf(&to_gguf(&model, &params, &Vocabulary::bytes(), "test", storage, true), &path).unwrap();
             let (other, mut found) = Model::new(&model.config, &Device::flex(), 9).unwrap();
-            start_from(&path, &other, &mut found).unwrap();
+            start_from(std::slice::from_ref(&path), &other, &mut found).unwrap();
             for (found, expected) in values(&found).iter().zip(&values(&params)) {
                 assert!(difference(found, expected) <= most, "{kind:?} {storage:?}");
             }
@@ -261,6 +261,16 @@ fn an_exported_model_is_the_start_of_a_run() {
     }
     let (model, params) = made(HeadKind::ResBlock, |_| ());
     write_gguf(&to_gguf(&model, &params, &Vocabulary::bytes(), "test", Storage::F32, true), &path).unwrap();
+    let (second, others) =
+        (folder.path().join("second.gguf"), Model::new(&model.config, &Device::flex(), 5).unwrap().1);
+    write_gguf(&to_gguf(&model, &others, &Vocabulary::bytes(), "test", Storage::F32, true), &second).unwrap();
+    let (other, mut found) = Model::new(&model.config, &Device::flex(), 9).unwrap();
+    start_from(&[path.clone(), second], &other, &mut found).unwrap();
+    for ((found, a), b) in values(&found).iter().zip(&values(&params)).zip(&values(&others)) {
+        let mean: Vec<_> = a.iter().zip(b).map(|(a, b)| (a + b) / 2.0).collect();
+        assert!(difference(found, &mean) <= 1e-6);
+    }
+    assert_ne!(values(&params), values(&others));
     let refusals: [(Change, &str); 7] = [
         (|config| config.heads.n = 2, "foretoken.heads.count is 3, and 2"),
         (|config| config.heads.kind = HeadKind::Linear, "foretoken.heads.kind is"),
@@ -272,11 +282,11 @@ fn an_exported_model_is_the_start_of_a_run() {
     ];
     for (change, said) in refusals {
         let (other, mut params) = made(HeadKind::ResBlock, change);
-        let error = start_from(&path, &other, &mut params).unwrap_err().to_string();
+        let error = start_from(std::slice::from_ref(&path), &other, &mut params).unwrap_err().to_string();
         assert!(error.contains("model.gguf") && error.contains(said), "{said}: {error}");
     }
     let (trunk, mut params) = made(HeadKind::ResBlock, |_| ());
     write_gguf(&to_gguf(&trunk, &params, &Vocabulary::bytes(), "test", Storage::F32, false), &path).unwrap();
-    let error = start_from(&path, &trunk, &mut params).unwrap_err().to_string();
+    let error = start_from(std::slice::from_ref(&path), &trunk, &mut params).unwrap_err().to_string();
     assert!(error.contains("foretoken.heads.count is missing"), "{error}");
 }

@@ -1,18 +1,39 @@
-//! A run that begins with the weights of a GGUF file: its stages go on where only the model, and no checkpoint, was carried to.
+//! A run that begins with the weights of GGUF files: its stages go on where only the model, and no checkpoint, was carried to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use foretoken_formats::gguf::Gguf;
 use foretoken_kernels::quant::{WeightType, dequantize_row};
 
 use crate::TrainError;
-use crate::export::{COUNT, KIND, Weight, heads, kind, trunk};
+use crate::export::{COUNT, KIND, Place, Weight, heads, kind, trunk};
 use crate::model::Model;
 use crate::params::Params;
 
 /// Sets all of a model's weights to those of a file that [`to_gguf`](crate::export::to_gguf) wrote of such a model, heads
-/// included. Fails, with `params` half changed, where the file is of another model.
-pub fn start_from(path: &Path, model: &Model, params: &mut Params) -> Result<(), TrainError> {
+/// included, or to the mean of several: models that were trained on from the same one are, averaged, often better than each of
+/// them (Wortsman et al., "Model soups", arXiv 2203.05482). Fails, with `params` as they were, where a file is of another model.
+pub fn start_from(files: &[PathBuf], model: &Model, params: &mut Params) -> Result<(), TrainError> {
+    let mut sums: Vec<(Place, Weight)> = Vec::new();
+    for path in files {
+        let weights = read(path, model, params)?;
+        if sums.is_empty() {
+            sums = weights;
+        } else {
+            for ((_, sum), (_, weight)) in sums.iter_mut().zip(&weights) {
+                sum.values.iter_mut().zip(&weight.values).for_each(|(sum, value)| *sum += value);
+            }
+        }
+    }
+    for (place, mut weight) in sums {
+        weight.values.iter_mut().for_each(|value| *value /= files.len() as f32);
+        place.write(params, &weight);
+    }
+    Ok(())
+}
+
+/// A file's weights, and where each belongs.
+fn read(path: &Path, model: &Model, params: &Params) -> Result<Vec<(Place, Weight)>, TrainError> {
     let wrong = |message: String| TrainError::file(path, message);
     let gguf = Gguf::open(path).map_err(|error| wrong(error.to_string()))?;
     let (about, config) = (gguf.metadata(), &model.config);
@@ -41,6 +62,7 @@ pub fn start_from(path: &Path, model: &Model, params: &mut Params) -> Result<(),
         return Err(wrong(format!("{KIND} is {found:?}, and model.heads.kind {:?}", kind(config))));
     }
     let places = trunk(model).into_iter().chain(if has_heads { heads(model) } else { Vec::new() });
+    let mut weights = Vec::new();
     for (name, place) in places {
         let info = gguf.tensor(&name).map_err(|error| wrong(error.to_string()))?;
         let [rows, cols] = place.shape(params);
@@ -58,7 +80,7 @@ pub fn start_from(path: &Path, model: &Model, params: &mut Params) -> Result<(),
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             return Err(wrong(format!("{name} has the value {value}: the file is broken")));
         }
-        place.write(params, &Weight { rows, cols, values });
+        weights.push((place, Weight { rows, cols, values }));
     }
-    Ok(())
+    Ok(weights)
 }

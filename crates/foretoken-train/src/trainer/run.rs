@@ -93,9 +93,7 @@ impl Trainer {
         let state = match checkpoint.exists() {
             true => checkpoint.load(&settings.model, &mut params, Some(&mut optimiser))?,
             false => {
-                if let Some(start) = &settings.run.start {
-                    start_from(start, &model, &mut params)?;
-                }
+                start_from(&settings.run.start, &model, &mut params)?;
                 Checkpoint::default()
             }
         };

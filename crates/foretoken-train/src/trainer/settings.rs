@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::TrainError;
 use crate::config::ModelConfig;
@@ -31,6 +31,19 @@ pub struct Settings {
     pub repeats: Option<RepeatsConfig>,
 }
 
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a file's path, or a list of them")]
+    enum Files {
+        One(PathBuf),
+        Several(Vec<PathBuf>),
+    }
+    Ok(match Files::deserialize(deserializer)? {
+        Files::One(file) => vec![file],
+        Files::Several(files) => files,
+    })
+}
+
 /// How long a run is, how much it does at a time and where its files go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,10 +57,10 @@ pub struct RunConfig {
     /// Batches of `windows` whose gradients make one step.
     #[serde(default = "one")]
     pub accumulate: usize,
-    /// A GGUF file as `export` writes it, heads included, whose weights the run begins with as long as it has no checkpoint. The
-    /// optimiser begins anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<PathBuf>,
+    /// A GGUF file as `export` writes it, heads included, whose weights the run begins with as long as it has no checkpoint, or
+    /// several, whose mean it begins with. The optimiser begins anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
+    pub start: Vec<PathBuf>,
     /// Decides the first weights and the order of windows.
     #[serde(default)]
     pub seed: u64,

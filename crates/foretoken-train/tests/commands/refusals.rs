@@ -210,6 +210,9 @@ fn token_files_and_folders_that_are_broken_are_named() {
         std::fs::write(work.path("start.toml"), settings).unwrap();
         work.refused(&["train", "start.toml"], &[start, said]);
     }
+    let wrong = settings.replace("[run]", "[run]\nstart = 3");
+    std::fs::write(work.path("start.toml"), wrong).unwrap();
+    work.refused(&["train", "start.toml"], &["a file's path, or a list of them"]);
     // A file where the folder should be, and below one.
     for folder in ["\"run.toml\"", "\"texts/1.py/run\"", "\"\""] {
         work.refused(&["train", work.change("run.folder", Some(folder))], &[folder.trim_matches('"')]);
