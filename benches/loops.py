@@ -3,7 +3,8 @@
 
 usage: loops.py --prompts FILE --texts DIR     FILE as `foretoken-train prompts` writes it, DIR with held-out.tokens of `foretoken-train prepare`
        --foretoken PATH          default: target/release/foretoken, built before (cargo build --release -p foretoken-cli)
-       --stage NAME=FILE ...     other models, such as earlier stages of the one inside `foretoken`, at temperature 0 and 0.8
+       --stage NAME=FILE ...     other models, such as earlier stages of the one inside `foretoken`, at temperature 0 and 0.8, beside those that
+                                 loops.json has already
        --larger NAME=FILE ...    only this: models of other sizes and vocabularies at temperature 0, beside what loops.json has already
        --work DIR                default: target/loops
 
@@ -214,6 +215,7 @@ def main() -> None:
     else:
         by_temperature = {t: of(temperature=t) for t in TEMPERATURES}
         by_stage = {name: {t: of(Path(file), temperature=t) for t in (0, 0.8)} for name, file in stages}
+        by_stage = before.get("by stage", {}) | by_stage
         by_stage["inside foretoken"] = {t: by_temperature[t] for t in (0, 0.8)}
         found = {
             "experiment": "loops", "machine": machine(), "commit": commit(), "bytes a text": LENGTH, "true texts": judged(prompts, true_texts(opt.texts, lines)),
