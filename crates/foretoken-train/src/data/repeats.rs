@@ -6,7 +6,8 @@
 //! "Neural text generation with unlikelihood training", arXiv 1908.04319, section 5.2.) What it should have written instead can be
 //! given, too: real text to go on with where its own came round once too often (Ross et al., "A reduction of imitation learning and
 //! structured prediction to no-regret online learning", arXiv 1011.0686). That is learnt like any text, and so are the prompts;
-//! nothing else of what it wrote is.
+//! nothing else of what it wrote is. A text of its own that went well can be given as `then` too: heads learn to foresee what
+//! their own model will say.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
