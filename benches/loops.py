@@ -214,8 +214,7 @@ def main() -> None:
         found = before | {"larger models, temperature 0": larger(opt, prompts)}
     else:
         by_temperature = {t: of(temperature=t) for t in TEMPERATURES}
-        by_stage = {name: {t: of(Path(file), temperature=t) for t in (0, 0.8)} for name, file in stages}
-        by_stage = before.get("by stage", {}) | by_stage
+        by_stage = before.get("by stage", {}) | {name: {t: of(Path(file), temperature=t) for t in (0, 0.8)} for name, file in stages}
         by_stage["inside foretoken"] = {t: by_temperature[t] for t in (0, 0.8)}
         found = {
             "experiment": "loops", "machine": machine(), "commit": commit(), "bytes a text": LENGTH, "true texts": judged(prompts, true_texts(opt.texts, lines)),

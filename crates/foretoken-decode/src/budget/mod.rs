@@ -261,9 +261,10 @@ impl Budget {
             self.cost.table().seconds(base.shape.with_guesses(guesses, contexts)) + cost.seconds(depth, 0)
         });
         let min_path_p = std::array::from_fn(|before| {
-            let (done, from) = (before + 1, seconds[(before + 1).min(Self::DRAFT_DEPTH - 1)]);
+            let done = before + 1;
+            let per_guess = |depth: usize| (seconds[depth] - seconds[done]) / (depth - done) as f64;
             // A row that is dear may be followed by some that are not.
-            let ahead = (done + 1..=Self::DRAFT_DEPTH).map(|depth| (seconds[depth] - from) / (depth - done) as f64);
+            let ahead = (done + 1..=Self::DRAFT_DEPTH).map(per_guess);
             let one_more = ahead.fold(f64::INFINITY, f64::min) / candidates.len() as f64;
             (rate * one_more / chance).clamp(0.0, 1.0) as f32
         });

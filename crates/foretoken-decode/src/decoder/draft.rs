@@ -72,8 +72,7 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
             let lag = candidates.iter().map(|c| c.lag).sum();
             seat.probing += so_far.seconds * Self::PROBING;
             if seat.probing >= cost.seconds(2, lag) {
-                seat.probing = 0.0;
-                worth = Worth { depth: 2, ..worth };
+                (seat.probing, worth.depth) = (0.0, 2);
             }
         }
         buffers.candidates = emptied(candidates);
