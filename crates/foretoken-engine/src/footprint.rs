@@ -158,6 +158,7 @@ impl Rates {
         let macs_per_core = match isa {
             Isa::Scalar => 1e9,
             Isa::Avx2(_) if floats => 35e9,
+            Isa::Avx2(isa) if isa.vnni() => 90e9,
             Isa::Avx2(_) => 65e9,
             Isa::Avx512(_) if floats => 50e9,
             Isa::Avx512(_) => 130e9,

@@ -250,6 +250,17 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
                 }
                 black_box(sums);
             }
+            #[target_feature(enable = "avx2,avxvnni")]
+            fn bytes_256_vnni() {
+                let mut sums = [_mm256_setzero_si256(); 10];
+                let (a, b) = (black_box(_mm256_set1_epi8(3)), black_box(_mm256_set1_epi8(5)));
+                for _ in 0..STEPS {
+                    for sum in &mut sums {
+                        *sum = _mm256_dpbusd_avx_epi32(*sum, a, b);
+                    }
+                }
+                black_box(sums);
+            }
             #[target_feature(enable = "avx2,fma")]
             fn floats_256() {
                 let mut sums = [_mm256_setzero_ps(); 8];
@@ -265,6 +276,7 @@ fn peak(isa: Isa, ty: WeightType) -> f64 {
             let (macs, run): (usize, unsafe fn()) = match (isa, ty.is_float()) {
                 (Isa::Avx512(_), false) => (8 * 64, bytes_512),
                 (Isa::Avx512(_), true) => (8 * 16, floats_512),
+                (Isa::Avx2(isa), false) if isa.vnni() => (10 * 32, bytes_256_vnni),
                 (_, false) => (10 * 32, bytes_256),
                 (_, true) => (8 * 8, floats_256),
             };

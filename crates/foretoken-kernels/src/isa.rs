@@ -4,7 +4,16 @@ use std::fmt;
 
 /// Proof that the CPU has AVX2, FMA and F16C. Only detection makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Avx2(());
+pub struct Avx2 {
+    vnni: bool,
+}
+
+impl Avx2 {
+    /// Whether it has AVX-VNNI besides, and it is to be used.
+    pub fn vnni(self) -> bool {
+        self.vnni
+    }
+}
 
 /// Proof that the CPU has AVX-512 F, BW, VL, DQ and VNNI besides everything [`Avx2`] stands for. Only detection makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +29,7 @@ pub(crate) struct Avx512Bf16(());
 pub enum Isa {
     /// Plain Rust: the definition of every kernel, on any CPU.
     Scalar,
-    /// 256-bit vectors with fused multiply-add and half-precision conversion.
+    /// 256-bit vectors with fused multiply-add and half-precision conversion; with AVX-VNNI byte dot products too.
     Avx2(Avx2),
     /// 512-bit vectors with byte dot products.
     Avx512(Avx512),
@@ -29,21 +38,25 @@ pub enum Isa {
 impl Isa {
     /// Everything this CPU has: scalar first, best last.
     pub fn available() -> Vec<Isa> {
-        [Some(Isa::Scalar), detect_avx2().map(Isa::Avx2), detect_avx512().map(Isa::Avx512)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let vectors = [
+            detect_avx2().map(Isa::Avx2),
+            detect_avx_vnni().map(Isa::Avx2),
+            detect_avx512().map(Isa::Avx512),
+        ];
+        [Isa::Scalar].into_iter().chain(vectors.into_iter().flatten()).collect()
     }
 
     /// The fastest this CPU has.
     pub fn best() -> Isa {
-        detect_avx512().map(Isa::Avx512).or(detect_avx2().map(Isa::Avx2)).unwrap_or(Isa::Scalar)
+        let avx2 = || detect_avx_vnni().or(detect_avx2()).map(Isa::Avx2);
+        detect_avx512().map(Isa::Avx512).or_else(avx2).unwrap_or(Isa::Scalar)
     }
 
-    /// The name users write: `scalar`, `avx2` or `avx512`.
+    /// The name users write: `scalar`, `avx2`, `avx-vnni` or `avx512`.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
+            Isa::Avx2(Avx2 { vnni: true }) => "avx-vnni",
             Isa::Avx2(_) => "avx2",
             Isa::Avx512(_) => "avx512",
         }
@@ -59,7 +72,12 @@ impl fmt::Display for Isa {
 #[cfg(target_arch = "x86_64")]
 fn detect_avx2() -> Option<Avx2> {
     let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-    has.then_some(Avx2(()))
+    has.then_some(Avx2 { vnni: false })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx_vnni() -> Option<Avx2> {
+    detect_avx2().filter(|_| is_x86_feature_detected!("avxvnni")).map(|_| Avx2 { vnni: true })
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -79,6 +97,11 @@ pub(crate) fn detect_avx512_bf16() -> Option<Avx512Bf16> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn detect_avx2() -> Option<Avx2> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect_avx_vnni() -> Option<Avx2> {
     None
 }
 

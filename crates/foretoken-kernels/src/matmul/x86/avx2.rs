@@ -1,5 +1,5 @@
-//! The products with AVX2: two vectors hold 4 codes of 8 rows each; byte products are summed in 16 bits as long as no
-//! bit pattern can overflow them, then in 32.
+//! The products with AVX2: two vectors hold 4 codes of 8 rows each. Byte products are summed in 16 bits as long as no bit
+//! pattern can overflow them, then in 32; with AVX-VNNI in 32 at once.
 use std::arch::x86_64::*;
 
 use super::*;
@@ -10,31 +10,59 @@ use crate::matmul::layout::TILE_ROWS;
 use crate::quant::{WeightType, offset};
 
 /// The kernel for a type and a number of rows from 1 to 4. Calling it is safe on a CPU that has [`Avx2`].
-pub(in crate::matmul) fn kernel(_isa: Avx2, ty: WeightType, width: usize) -> TileFn {
+pub(in crate::matmul) fn kernel(isa: Avx2, ty: WeightType, width: usize) -> TileFn {
     macro_rules! widths {
-        ($kernel:ident, $type:ty) => {
+        ($($kernel:ident)::+, $type:ty) => {
             match width {
-                1 => $kernel::<$type, 1>,
-                2 => $kernel::<$type, 2>,
-                3 => $kernel::<$type, 3>,
-                _ => $kernel::<$type, 4>,
+                1 => $($kernel)::+::<$type, 1>,
+                2 => $($kernel)::+::<$type, 2>,
+                3 => $($kernel)::+::<$type, 3>,
+                _ => $($kernel)::+::<$type, 4>,
             }
+        };
+    }
+    macro_rules! bytes {
+        ($kernel:ident, $type:ty) => {
+            if isa.vnni() { widths!(vnni::$kernel, $type) } else { widths!(plain::$kernel, $type) }
         };
     }
     match ty {
         WeightType::F32 => widths!(floats, F32),
         WeightType::F16 => widths!(floats, F16),
         WeightType::BF16 => widths!(floats, Bf16),
-        WeightType::Q4_0 => widths!(blocks_32, Q4_0),
-        WeightType::Q4_1 => widths!(blocks_32, Q4_1),
-        WeightType::Q5_0 => widths!(blocks_32, Q5_0),
-        WeightType::Q5_1 => widths!(blocks_32, Q5_1),
-        WeightType::Q8_0 => widths!(blocks_32, Q8_0),
-        WeightType::Q4_K => widths!(blocks_256_min, Q4_K),
-        WeightType::Q5_K => widths!(blocks_256_min, Q5_K),
-        WeightType::Q6_K => widths!(blocks_256_signed, Q6_K),
+        WeightType::Q4_0 => bytes!(blocks_32, Q4_0),
+        WeightType::Q4_1 => bytes!(blocks_32, Q4_1),
+        WeightType::Q5_0 => bytes!(blocks_32, Q5_0),
+        WeightType::Q5_1 => bytes!(blocks_32, Q5_1),
+        WeightType::Q8_0 => bytes!(blocks_32, Q8_0),
+        WeightType::Q4_K => bytes!(blocks_256_min, Q4_K),
+        WeightType::Q5_K => bytes!(blocks_256_min, Q5_K),
+        WeightType::Q6_K => bytes!(blocks_256_signed, Q6_K),
     }
 }
+
+/// The kernels of bytes for one set of features.
+macro_rules! kernels {
+    ($module:ident: $features:literal, $vnni:literal, $($kernel:ident),*) => {
+        mod $module {
+            use super::{Codes, Group, MAX_GROUP_ROWS, Quantised, TILE_ROWS};
+            $(
+                #[target_feature(enable = $features)]
+                pub(super) unsafe fn $kernel<Q: Quantised<Codes: Codes>, const R: usize>(
+                    tile: &[u8],
+                    n_in: usize,
+                    group: &Group<'_>,
+                    out: &mut [[f32; TILE_ROWS]; MAX_GROUP_ROWS],
+                ) {
+                    // SAFETY: this function has the features, and its caller keeps the other promises.
+                    unsafe { super::$kernel::<Q, $vnni, R>(tile, n_in, group, out) }
+                }
+            )*
+        }
+    };
+}
+kernels!(plain: "avx2,fma,f16c", false, blocks_32, blocks_256_min, blocks_256_signed);
+kernels!(vnni: "avx2,fma,f16c,avxvnni", true, blocks_32, blocks_256_min, blocks_256_signed);
 
 /// A vector for rows 0 to 7 of the tile and one for rows 8 to 15.
 type Halves<T> = [T; 2];
@@ -157,17 +185,17 @@ unsafe fn halves(at: *const u8) -> Halves<__m256> {
     unsafe { [0, 16].map(|half| _mm256_cvtph_ps(_mm_loadu_si128(at.add(half).cast()))) }
 }
 
-/// Dot products of codes 8c..8c + 8 for every c in `quarters` with the bytes of `R` rows, times the pairs of 16-bit
-/// `factors`, added to `sums`.
+/// Dot products of codes 8c..8c + 8 for every c in `quarters` with the bytes of `R` rows, times the factors (each 32 bits
+/// hold one twice), added to `sums`.
 ///
 /// # Safety
-/// The CPU has AVX2, `step` points at the bytes of 32 codes, `bytes` at 8 words of `R` rows.
+/// The CPU has AVX2, and AVX-VNNI if `VNNI`; `step` points at the bytes of 32 codes, `bytes` at 8 words of `R` rows.
 #[inline(always)]
-unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(
+unsafe fn dot<Q: Quantised<Codes: Codes>, const VNNI: bool, const R: usize>(
     step: *const u8,
     quarters: std::ops::Range<usize>,
     bytes: *const u32,
-    factors: Halves<__m256i>,
+    factors: Option<Halves<__m256i>>,
     sums: &mut [Halves<__m256i>; R],
 ) {
     // SAFETY: the caller's promises.
@@ -181,37 +209,51 @@ unsafe fn dot<Q: Quantised<Codes: Codes>, const R: usize>(
                 for (r, parts) in parts.iter_mut().enumerate() {
                     let bytes = word(bytes.add((2 * c + t) * R + r));
                     for (half, part) in parts.iter_mut().enumerate() {
-                        let product = product::<Q>(codes[half], bytes);
-                        *part = if Q::Codes::STEPS_16 == 1 { product } else { _mm256_add_epi16(*part, product) };
+                        let (codes, bytes) = unsigned::<Q>(codes[half], bytes);
+                        *part = match (VNNI, Q::Codes::STEPS_16) {
+                            (true, _) => _mm256_dpbusd_avx_epi32(*part, codes, bytes),
+                            (false, 1) => _mm256_maddubs_epi16(codes, bytes),
+                            (false, _) => _mm256_add_epi16(*part, _mm256_maddubs_epi16(codes, bytes)),
+                        };
                     }
                 }
                 let steps = 2 * (c - quarters.start) + t + 1;
-                if steps.is_multiple_of(Q::Codes::STEPS_16) {
+                if !VNNI && steps.is_multiple_of(Q::Codes::STEPS_16) {
                     for (sums, parts) in sums.iter_mut().zip(&mut parts) {
                         for half in 0..2 {
-                            sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(parts[half], factors[half]));
+                            let factors = factors.map_or(_mm256_set1_epi16(1), |factors| factors[half]);
+                            sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(parts[half], factors));
                             parts[half] = _mm256_setzero_si256();
                         }
                     }
                 }
             }
         }
+        if VNNI {
+            for (sums, parts) in sums.iter_mut().zip(&parts) {
+                for half in 0..2 {
+                    let scaled = match factors {
+                        Some(factors) => _mm256_mullo_epi32(parts[half], _mm256_srai_epi32::<16>(factors[half])),
+                        None => parts[half],
+                    };
+                    sums[half] = _mm256_add_epi32(sums[half], scaled);
+                }
+            }
+        }
     }
 }
 
-/// Products of 4 codes of 8 rows with 4 bytes, two and two summed.
+/// The same products with unsigned codes: signed ones hand their signs to the bytes.
 ///
 /// # Safety
 /// The CPU has AVX2.
 #[inline(always)]
-unsafe fn product<Q: Quantised>(codes: __m256i, bytes: __m256i) -> __m256i {
-    // SAFETY: the caller's promises.
-    unsafe {
-        if const { matches!(Q::TY, WeightType::Q8_0) } {
-            _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(bytes, codes))
-        } else {
-            _mm256_maddubs_epi16(codes, bytes)
-        }
+unsafe fn unsigned<Q: Quantised>(codes: __m256i, bytes: __m256i) -> (__m256i, __m256i) {
+    if const { matches!(Q::TY, WeightType::Q8_0) } {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_abs_epi8(codes), _mm256_sign_epi8(bytes, codes)) }
+    } else {
+        (codes, bytes)
     }
 }
 
@@ -230,8 +272,11 @@ unsafe fn store<const R: usize>(totals: &[Halves<__m256>; R], out: &mut [[f32; T
 }
 
 /// Blocks of 32: d s (dot - offset sum), and m s sum where there is a minimum.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
+///
+/// # Safety
+/// The CPU has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`; tile and group are `n_in` long.
+#[inline(always)]
+unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const VNNI: bool, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
@@ -239,8 +284,8 @@ unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
 ) {
     // Signed weights need no offset.
     let offset = if const { matches!(Q::TY, WeightType::Q8_0) } { 0 } else { offset(Q::TY) };
-    let ones = [_mm256_set1_epi16(1); 2];
-    let mut totals = [[_mm256_setzero_ps(); 2]; R];
+    // SAFETY: the caller's promises.
+    let mut totals = [[unsafe { _mm256_setzero_ps() }; 2]; R];
     for b in 0..n_in / 32 {
         // SAFETY: tile and group have n_in / 32 blocks.
         unsafe {
@@ -249,7 +294,7 @@ unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
             ask_for_scales::<Q>(scales);
             let sums = group.sums_32.as_ptr().add(b * R);
             let mut dots = [[_mm256_setzero_si256(); 2]; R];
-            dot::<Q, R>(codes, 0..4, group.bytes.as_ptr().add(8 * b * R), ones, &mut dots);
+            dot::<Q, VNNI, R>(codes, 0..4, group.bytes.as_ptr().add(8 * b * R), None, &mut dots);
             let d = halves(scales);
             let row_scales = group.scales.as_ptr().add(b * R);
             for r in 0..R {
@@ -270,7 +315,7 @@ unsafe fn blocks_32<Q: Quantised<Codes: Codes>, const R: usize>(
             }
         }
     }
-    // SAFETY: this function has AVX2.
+    // SAFETY: the caller's promises.
     unsafe { store(&totals, out) };
 }
 
@@ -288,14 +333,18 @@ unsafe fn twice(pairs: __m256i, high: bool) -> __m256i {
 }
 
 /// Blocks of 256 with a scale and a minimum per 32: d s (scales x dots), then - m s (minimums x sums).
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
+///
+/// # Safety
+/// The CPU has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`; tile and group are `n_in` long.
+#[inline(always)]
+unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const VNNI: bool, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
     out: &mut [[f32; TILE_ROWS]; MAX_GROUP_ROWS],
 ) {
-    let mut totals = [[_mm256_setzero_ps(); 2]; R];
+    // SAFETY: the caller's promises.
+    let mut totals = [[unsafe { _mm256_setzero_ps() }; 2]; R];
     for b in 0..n_in / 256 {
         // SAFETY: tile and group have n_in / 256 blocks.
         unsafe {
@@ -309,7 +358,7 @@ unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
             let mut scaled = [[_mm256_setzero_si256(); 2]; R];
             for j in 0..8 {
                 let factors = pairs(j / 2).map(|pairs| twice(pairs, j % 2 == 1));
-                dot::<Q, R>(codes.add(j * Q::STEP), 0..4, bytes.add(8 * j * R), factors, &mut scaled);
+                dot::<Q, VNNI, R>(codes.add(j * Q::STEP), 0..4, bytes.add(8 * j * R), Some(factors), &mut scaled);
             }
             let mut mins = [[_mm256_setzero_si256(); 2]; R];
             for p in 0..4 {
@@ -335,19 +384,23 @@ unsafe fn blocks_256_min<Q: Quantised<Codes: Codes>, const R: usize>(
             }
         }
     }
-    // SAFETY: this function has AVX2.
+    // SAFETY: the caller's promises.
     unsafe { store(&totals, out) };
 }
 
 /// Blocks of 256 with a signed scale per 16: d s (scales x (dots - offset sums)).
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
+///
+/// # Safety
+/// The CPU has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`; tile and group are `n_in` long.
+#[inline(always)]
+unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const VNNI: bool, const R: usize>(
     tile: &[u8],
     n_in: usize,
     group: &Group<'_>,
     out: &mut [[f32; TILE_ROWS]; MAX_GROUP_ROWS],
 ) {
-    let mut totals = [[_mm256_setzero_ps(); 2]; R];
+    // SAFETY: the caller's promises.
+    let mut totals = [[unsafe { _mm256_setzero_ps() }; 2]; R];
     for b in 0..n_in / 256 {
         // SAFETY: tile and group have n_in / 256 blocks.
         unsafe {
@@ -366,8 +419,8 @@ unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
                     }
                 }
                 let (step, bytes) = (codes.add(p * Q::STEP), bytes.add(8 * p * R));
-                dot::<Q, R>(step, 0..2, bytes, pairs.map(|pairs| twice(pairs, false)), &mut scaled);
-                dot::<Q, R>(step, 2..4, bytes, pairs.map(|pairs| twice(pairs, true)), &mut scaled);
+                dot::<Q, VNNI, R>(step, 0..2, bytes, Some(pairs.map(|pairs| twice(pairs, false))), &mut scaled);
+                dot::<Q, VNNI, R>(step, 2..4, bytes, Some(pairs.map(|pairs| twice(pairs, true))), &mut scaled);
             }
             let d = halves(scales.add(256));
             let row_scales = group.scales.as_ptr().add(b * R);
@@ -382,7 +435,7 @@ unsafe fn blocks_256_signed<Q: Quantised<Codes: Codes>, const R: usize>(
             }
         }
     }
-    // SAFETY: this function has AVX2.
+    // SAFETY: the caller's promises.
     unsafe { store(&totals, out) };
 }
 
