@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foretoken_decode::budget::{CostTable, PassShape};
-use foretoken_decode::{Load, PassTrace, SequenceTrace};
-use foretoken_engine::{Finish, Outcome};
+use foretoken_decode::{DrafterStats, Load, PassTrace, SequenceTrace};
+use foretoken_engine::{Finish, Outcome, troubles};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -48,6 +48,7 @@ pub struct Metrics {
     no_draft: Family<Labels<1>, Counter>,
     seconds: Family<Labels<1>, Seconds>,
     drafter_seconds: Family<Labels<1>, Seconds>,
+    troubles: Family<Labels<2>, Counter>,
     plain_seconds: Seconds,
     speedup: Share,
     running: Gauge,
@@ -89,6 +90,7 @@ impl Metrics {
             no_draft: Family::default(),
             seconds: Family::default(),
             drafter_seconds: Family::default(),
+            troubles: Family::default(),
             plain_seconds: Counter::default(),
             speedup: Gauge::default(),
             running: Gauge::default(),
@@ -134,6 +136,8 @@ impl Metrics {
         r.register_with_unit("pass", "Time drafting, verifying, and around it", seconds.clone(), self.seconds.clone());
         let about = "Time of each drafter";
         r.register_with_unit("drafter", about, seconds.clone(), self.drafter_seconds.clone());
+        let about = "Guesses and texts that a drafter did not work for, by reason";
+        r.register("drafter_troubles", about, self.troubles.clone());
         let about = "What the same tokens would have taken without drafts, by the cost model";
         r.register_with_unit("plain_estimated", about, seconds.clone(), self.plain_seconds.clone());
         r.register("speedup_estimated", "plain_estimated over the time taken, since the start", self.speedup.clone());
@@ -206,6 +210,16 @@ impl Metrics {
         // At first the cache is empty.
         let size = self.cache_size.fetch_max(load.free_tokens as u64, Ordering::Relaxed).max(load.free_tokens as u64);
         self.cache_used.set(1.0 - load.free_tokens as f64 / (size as f64).max(1.0));
+    }
+
+    /// What has been wrong with drafters since the start.
+    pub fn troubles<'a>(&self, drafters: impl Iterator<Item = &'a DrafterStats>) {
+        for stats in drafters {
+            for (reason, times) in troubles(stats) {
+                let labels = [("drafter", stats.name.to_owned()), ("reason", reason.to_owned())];
+                self.troubles.get_or_create(&labels).inner().store(times as u64, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The first tokens of a choice came.
@@ -375,4 +389,25 @@ fn plain_seconds(trace: &PassTrace, costs: &CostTable, is_text: impl Fn(&Sequenc
     }
     let more_passes = if next.rows > 0 { n_tokens as f64 / next.rows as f64 - 1.0 } else { 0.0 };
     costs.seconds(given) + if more_passes > 0.0 { more_passes * costs.seconds(next) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_decode::drafters::Retired;
+
+    use super::*;
+
+    #[test]
+    fn troubles_of_drafters_are_counted_by_reason() {
+        let metrics = Metrics::new("toy", vec!["suffix", "draft_model"]);
+        let mut stats = DrafterStats { name: "draft_model", ..DrafterStats::default() };
+        metrics.troubles([&stats].into_iter());
+        assert!(!metrics.text().contains("foretoken_drafter_troubles_total{"));
+        stats.retired.push(Retired { reason: "its cache is full", sequences: 2 });
+        metrics.troubles([&stats].into_iter());
+        stats.retired[0].sequences = 3;
+        metrics.troubles([&stats].into_iter());
+        let line = "foretoken_drafter_troubles_total{drafter=\"draft_model\",reason=\"its cache is full\"} 3\n";
+        assert!(metrics.text().contains(line), "{}", metrics.text());
+    }
 }

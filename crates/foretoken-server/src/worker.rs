@@ -403,6 +403,7 @@ impl<T: Target, D: Detokenize> Worker<T, D> {
             let uncounted: Vec<RequestId> = open.chain(ended).collect();
             let is_counted = |part: &SequenceTrace| !uncounted.iter().any(|id| id.0 == part.request);
             self.metrics.pass(&trace, self.scheduler.cost_table(), is_counted);
+            self.metrics.troubles(self.scheduler.drafter_stats());
         }
         self.tell_load();
         // Only now: who has an answer finds it counted.
