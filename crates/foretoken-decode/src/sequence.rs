@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::TokenId;
 use crate::acceptors::{Acceptor, Rows, Verdict, Walk};
-use crate::budget::{SequenceAcceptance, SharedAcceptance, Trust, source_of};
+use crate::budget::{Promises, SequenceAcceptance, SharedAcceptance, Trust, source_of};
 use crate::drafters::{Draft, Limits, Observation};
 use crate::generation::{Detokenize, Generation};
 use crate::hits::Hits;
@@ -38,6 +38,8 @@ pub(crate) struct Sequence {
     pub acceptance: SequenceAcceptance,
     /// `[drafter]`: how often its guesses would have been worth their time, had it caught up with the text.
     pub paid: Vec<Hits>,
+    /// What guesses that take no time promised, and what came of it.
+    pub promises: Promises,
     pub stats: RequestStats,
     pub finish: Option<FinishReason>,
 
@@ -89,6 +91,7 @@ impl Sequence {
             acceptor: request.acceptor.make(),
             acceptance: SequenceAcceptance::default(),
             paid: vec![Hits::believed(1.0, Self::BELIEVED_PAID); asks.len()],
+            promises: Promises::default(),
             stats: RequestStats { prompt_tokens: request.prompt.len(), ..RequestStats::default() },
             finish: None,
             place: None,
@@ -119,6 +122,7 @@ impl Sequence {
         let anchor = &self.tokens[self.tokens.len() - 1..];
         self.proposal.reset(anchor);
         self.drafts.iter_mut().for_each(|tree| tree.reset(anchor));
+        self.promises.clear();
         self.wants.clear();
         self.wants.resize(end - cached, Want::Nothing);
         if end == self.tokens.len() {
@@ -239,6 +243,7 @@ impl Sequence {
             n => self.stats.count(&self.tree, n),
         }
         self.verdict.judgements.iter().for_each(|&judgement| self.stats.judge(judgement));
+        self.promises.check(&self.proposal, tokens);
         if !tokens.is_empty() && self.policy != DraftPolicy::Off {
             for (index, tree) in self.drafts.iter().enumerate().filter(|(index, _)| self.asks[*index]) {
                 self.acceptance.score(source_of(index), tree, tokens, shared);

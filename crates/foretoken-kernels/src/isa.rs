@@ -38,11 +38,8 @@ pub enum Isa {
 impl Isa {
     /// Everything this CPU has: scalar first, best last.
     pub fn available() -> Vec<Isa> {
-        let vectors = [
-            detect_avx2().map(Isa::Avx2),
-            detect_avx_vnni().map(Isa::Avx2),
-            detect_avx512().map(Isa::Avx512),
-        ];
+        let vectors =
+            [detect_avx2().map(Isa::Avx2), detect_avx_vnni().map(Isa::Avx2), detect_avx512().map(Isa::Avx512)];
         [Isa::Scalar].into_iter().chain(vectors.into_iter().flatten()).collect()
     }
 

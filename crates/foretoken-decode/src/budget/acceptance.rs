@@ -146,6 +146,8 @@ impl Shift {
     /// Steps of the gradient descent: after 32 misses hardly any belief is left, and after a few hits it is back.
     const RATE_ALL: f32 = 0.5;
     const RATE_HALF: f32 = 0.3;
+    /// What is left of the logarithm of `any` after a token without a proposal.
+    const REST: f32 = 0.95;
     /// Greatest factor.
     const MOST: f32 = 1000.0;
 
@@ -161,6 +163,12 @@ impl Shift {
         let error = f32::from(u8::from(hit)) - self.guess(shared, p);
         step(&mut self.all, Self::RATE_ALL * error);
         step(&mut self.halves[Self::half(p)], Self::RATE_HALF * error);
+    }
+
+    /// So many tokens came while the drafter was not asked, or had nothing to say: what this text has taught of it fades, for
+    /// else one that stopped paying would never be asked again.
+    fn rest(&mut self, tokens: usize) {
+        self.any = libm::powf(self.any, libm::powf(Self::REST, tokens as f32));
     }
 
     fn observe_any(&mut self, hit: bool, shared: f32) {
@@ -228,6 +236,9 @@ impl SequenceAcceptance {
             self.open.resize(index + 1, Open { tree: TokenTree::new(&[0]), node: None });
         }
         let shift = &mut self.shifts[index];
+        if proposal.len() == 1 {
+            shift.rest(tokens.len());
+        }
         let end = walk(shift, source, proposal, proposal.anchor(), tokens, shared);
         let open = &mut self.open[index];
         match open.node {
@@ -357,6 +368,21 @@ mod tests {
         assert!(own.expected(source_of(0), 1, &shared) < 0.06);
         (0..6).for_each(|_| own.score(source_of(0), &tree, &[1], &mut shared));
         assert!(estimate(&own, &shared) > 0.4, "{}", estimate(&own, &shared));
+    }
+
+    #[test]
+    fn what_a_text_taught_of_a_drafter_that_is_not_asked_fades() {
+        let mut tree = TokenTree::new(&[0]);
+        tree.push(0, 1, source_of(0), 0.9);
+        let mut shared = SharedAcceptance::default();
+        let mut own = SequenceAcceptance::default();
+        (0..4).for_each(|_| own.score(source_of(0), &tree, &[2], &mut shared));
+        let missed = own.expected(source_of(0), 1, &shared);
+        let empty = TokenTree::new(&[0]);
+        (0..40).for_each(|_| own.score(source_of(0), &empty, &[2], &mut shared));
+        let rested = own.expected(source_of(0), 1, &shared);
+        let other = SequenceAcceptance::default().expected(source_of(0), 1, &shared);
+        assert!(missed < 0.5 * other && rested > 0.85 * other, "{missed} {rested} {other}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ impl AnswerLengths {
     /// Answers that are remembered.
     const KEPT: usize = 32;
     /// Tokens that an answer is believed to have at first.
-    const SHORT_ANSWER: usize = 40;
+    const SHORT_ANSWER: usize = 26;
     /// Answers that this belief counts as.
     const BELIEF: f64 = 2.0;
 
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn answers_are_expected_to_be_like_the_latest_ones() {
         let mut lengths = AnswerLengths::default();
-        assert_eq!([lengths.to_come(0), lengths.to_come(100)], [40.0, 140.0]);
+        assert_eq!([lengths.to_come(0), lengths.to_come(100)], [26.0, 126.0]);
         (0..1000).for_each(|_| lengths.observe(8));
         let [new, longer] = [lengths.to_come(0), lengths.to_come(9)];
-        assert!((8.0..11.0).contains(&new) && longer == 49.0, "{new} {longer}");
+        assert!((8.0..11.0).contains(&new) && longer == 35.0, "{new} {longer}");
         (0..16).for_each(|_| lengths.observe(500));
         assert!((200.0..300.0).contains(&lengths.to_come(0)) && lengths.to_come(9) > 400.0);
         assert_eq!(lengths.0.len(), AnswerLengths::KEPT);

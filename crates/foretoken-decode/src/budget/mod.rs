@@ -6,6 +6,7 @@ mod cost;
 mod drafting;
 mod lengths;
 mod merge;
+mod promises;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,6 +17,7 @@ pub use cost::{CostModel, CostTable, PassShape, Prior};
 pub use drafting::{DraftCost, DraftCostModel};
 pub(crate) use lengths::AnswerLengths;
 pub(crate) use merge::merge;
+pub(crate) use promises::Promises;
 
 use crate::drafters::Limits;
 use crate::request::DraftPolicy;
@@ -90,6 +92,16 @@ pub struct Promise {
 impl Promise {
     fn rate(&self) -> f64 {
         self.tokens / self.seconds
+    }
+
+    /// The same guesses in the same time, for fewer tokens.
+    pub(crate) fn without(self, tokens: f64) -> Self {
+        Self { tokens: self.tokens - tokens, ..self }
+    }
+
+    /// The better one.
+    pub(crate) fn or_better(self, other: Self) -> Self {
+        if other.rate() > self.rate() { other } else { self }
     }
 }
 

@@ -27,10 +27,24 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
                 self.ask(index, None);
             }
         }
-        for index in 0..self.seats.len() {
-            if !self.seats[index].quick && self.wanted(index) {
-                self.ask_if_worth_it(index);
+        if (0..self.seats.len()).any(|index| !self.seats[index].quick && self.wanted(index)) {
+            self.remember_promises();
+            for index in 0..self.seats.len() {
+                if !self.seats[index].quick && self.wanted(index) {
+                    self.ask_if_worth_it(index);
+                }
             }
+        }
+    }
+
+    /// Notes what the guesses so far promise each sequence, to see later how much of it was kept.
+    fn remember_promises(&mut self) {
+        let base = self.base();
+        let best = self.with_bids(base, Budget::weigh).0.best.guesses;
+        let Self { sequences, budget, buffers, .. } = self;
+        for &(bid, node) in &budget.chosen()[..best] {
+            let Sequence { promises, proposal, .. } = &mut sequences[buffers.bidders[bid]];
+            promises.note(proposal, node);
         }
     }
 
@@ -43,17 +57,13 @@ impl<T: Target, D: Detokenize, C: Clock> Decoder<T, D, C> {
     /// Share of the time spent on passes that goes into asking drafters which do not seem to pay.
     const PROBING: f64 = 0.005;
 
-    /// Tokens of an answer before the promises of other drafters keep one from being asked: of an answer that has just begun
-    /// they have kept none, and catching up is done for all of it.
-    const UNPROVEN: usize = 2;
-
     /// Asks a drafter whose drafting takes time, no deeper than pays. Requests of a fixed width get it in any case.
     fn ask_if_worth_it(&mut self, index: usize) {
         let by_budget = |s: &&Sequence| s.policy == DraftPolicy::Budget && s.drafts_wanted(index) && s.has_begun();
         let base = self.base();
         let weighed = self.with_bids(base, Budget::weigh).0;
-        let unproven = self.sequences.iter().filter(by_budget).all(|s| s.generation.written() <= Self::UNPROVEN);
-        let so_far = if unproven { weighed.plain } else { weighed.best };
+        let doubted = self.sequences.iter().filter(by_budget).map(|s| s.promises.doubted()).sum();
+        let so_far = weighed.best.without(doubted).or_better(weighed.plain);
         let Self { seats, sequences, budget, target, buffers, .. } = self;
         let seat = &mut seats[index];
         let mut candidates: Vec<Candidate<'_>> = emptied(mem::take(&mut buffers.candidates));
